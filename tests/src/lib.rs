@@ -1,0 +1,1 @@
+//! Starts real processes for the tests.
