@@ -27,6 +27,10 @@ pub struct ReportRequest {
     /// True in the last report before a planned exit: the data ends, nothing broke.
     #[prost(bool, tag = "10")]
     pub leaving: bool,
+    /// Which part of the node this reporter covers, when several share it (one daemon per GPU); empty
+    /// for a reporter of the whole node. Order and the one stream are per node and part.
+    #[prost(string, tag = "11")]
+    pub part: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReportResponse {
