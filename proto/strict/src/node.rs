@@ -209,7 +209,10 @@ impl Node<'_> {
             self.errors.push(ConfigError { path, problem });
             return None;
         };
-        let len_max = if let Kind::Text { len_max } = kind { *len_max } else { usize::MAX };
+        let len_max = match kind {
+            Kind::Text { len_max } | Kind::Name { len_max, .. } => *len_max,
+            _ => usize::MAX,
+        };
         if text.is_empty() || text.len() > len_max || text.chars().any(char::is_control) {
             let allowed = format!("{} without control characters", kind.words());
             let problem = Problem::Outside { value: value.shown(), allowed };
@@ -369,6 +372,38 @@ impl Node<'_> {
         for (index, item) in items.iter().enumerate() {
             let path = format!("{base}[{index}]");
             result.extend(self.checked_text(path, item, &kind));
+        }
+        result
+    }
+
+    /// A list of names, each a text of 1 to `len_max` bytes or a whole number up to `index_max`; a number
+    /// comes as its decimal text. For instance GPUs, which have an index and a UUID.
+    pub fn names(
+        &mut self,
+        name: &'static str,
+        len: RangeInclusive<usize>,
+        (index_max, len_max): (u64, usize),
+        doc: &'static str,
+    ) -> Vec<String> {
+        let kind = Kind::Name { index_max, len_max };
+        let items = self.items(name, kind.clone(), len, doc);
+        let base = self.at(name);
+        let mut result = Vec::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            let path = format!("{base}[{index}]");
+            match *item {
+                Value::Int(number) if (0..=i128::from(index_max)).contains(&number) => {
+                    result.push(format!("{number}"));
+                }
+                Value::Int(_) => {
+                    let problem = Problem::Outside {
+                        value: item.shown(),
+                        allowed: format!("0..={index_max}"),
+                    };
+                    self.errors.push(ConfigError { path, problem });
+                }
+                _ => result.extend(self.checked_text(path, item, &kind)),
+            }
         }
         result
     }

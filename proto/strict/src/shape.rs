@@ -37,6 +37,11 @@ pub enum Kind {
     Form {
         expected: &'static str,
     },
+    /// A text or a whole number, for instance a GPU's UUID or index.
+    Name {
+        index_max: u64,
+        len_max: usize,
+    },
     Choice {
         names: Vec<&'static str>,
     },
@@ -123,6 +128,9 @@ impl Kind {
             Self::Number { min, max } => format!("number in {min}..={max}"),
             Self::Text { len_max } => format!("text of 1..={len_max} bytes"),
             Self::Form { expected } => (*expected).into(),
+            Self::Name { index_max, len_max } => {
+                format!("whole number in 0..={index_max} or text of 1..={len_max} bytes")
+            }
             Self::Choice { names } => format!("one of {}", names.join(", ")),
             Self::Object(_) => "object".into(),
             Self::List { item, min, max } => {
@@ -154,6 +162,10 @@ impl Kind {
                 ("maxLength".into(), int(*len_max)),
             ],
             Self::Form { .. } => vec![text("type", "string")],
+            Self::Name { .. } => {
+                let types = ["integer", "string"].map(|t| Value::Text(t.into()));
+                vec![("type".into(), Value::List(types.into()))]
+            }
             Self::Choice { names } => {
                 let names = names.iter().map(|name| Value::Text((*name).into())).collect();
                 vec![("enum".into(), Value::List(names))]

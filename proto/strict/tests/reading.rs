@@ -154,3 +154,24 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn names_are_texts_or_bounded_numbers() {
+    let names = |n: &mut Node<'_>| n.names("gpus", 0..=4, (7, 6), "index or UUID");
+    let read_names = |json: &str| {
+        let value: Value = serde_json::from_str(json).unwrap();
+        read(&value, names).map_err(|e| e.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    assert_eq!(read_names(r#"{"gpus":[0,"GPU-ab",7]}"#).unwrap(), ["0", "GPU-ab", "7"]);
+    assert_eq!(
+        read_names(r#"{"gpus":[8,-1,"GPU-abc",true]}"#).unwrap_err(),
+        [
+            "gpus[0]: 8 is outside 0..=7",
+            "gpus[1]: -1 is outside 0..=7",
+            "gpus[2]: \"GPU-abc\" is outside whole number in 0..=7 or text of 1..=6 bytes without control characters",
+            "gpus[3]: true is not whole number in 0..=7 or text of 1..=6 bytes",
+        ]
+    );
+    let shape = describe(names);
+    assert_eq!(shape.rows()[0][1], "list of 0..=4 (whole number in 0..=7 or text of 1..=6 bytes)");
+}
