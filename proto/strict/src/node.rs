@@ -123,30 +123,49 @@ impl Node<'_> {
         need: Need<f64>,
         doc: &'static str,
     ) -> f64 {
+        let default = need_value(need, Value::Float);
+        let fallback = match need {
+            Need::Required => *range.start(),
+            Need::Default(v) => v,
+        };
+        self.number_value(name, range, default, doc).unwrap_or(fallback)
+    }
+
+    /// Number within `range`, or absent.
+    pub fn optional_number(
+        &mut self,
+        name: &'static str,
+        range: RangeInclusive<f64>,
+        doc: &'static str,
+    ) -> Option<f64> {
+        self.number_value(name, range, Some(Value::Null), doc)
+    }
+
+    fn number_value(
+        &mut self,
+        name: &'static str,
+        range: RangeInclusive<f64>,
+        default: Option<Value>,
+        doc: &'static str,
+    ) -> Option<f64> {
         let (min, max) = range.into_inner();
         let kind = Kind::Number { min, max };
         let words = kind.words();
-        let fallback = match need {
-            Need::Required => min,
-            Need::Default(v) => v,
-        };
-        let Some(value) = self.field(name, kind, need_value(need, Value::Float), doc) else {
-            return fallback;
-        };
+        let value = self.field(name, kind, default, doc)?;
         let number = match *value {
             Value::Float(x) => x,
             #[expect(clippy::as_conversions, reason = "only compared with a range")]
             Value::Int(i) => i as f64,
             _ => {
                 self.wrong_type(Some(name), value, words);
-                return fallback;
+                return None;
             }
         };
         if number >= min && number <= max {
-            number
+            Some(number)
         } else {
             self.outside(name, value.shown(), format!("{min}..={max}"));
-            fallback
+            None
         }
     }
 

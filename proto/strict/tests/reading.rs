@@ -175,3 +175,18 @@ fn names_are_texts_or_bounded_numbers() {
     let shape = describe(names);
     assert_eq!(shape.rows()[0][1], "list of 0..=4 (whole number in 0..=7 or text of 1..=6 bytes)");
 }
+
+#[test]
+fn optional_number_is_absent_or_in_range() {
+    let maybe = |json: &str| {
+        let value: Value = serde_json::from_str(json).unwrap();
+        read(&value, |n| n.optional_number("x", 0.5..=2.0, "maybe"))
+            .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    assert_eq!(maybe("{}"), Ok(None));
+    assert_eq!(maybe(r#"{"x":null}"#), Ok(None));
+    assert_eq!(maybe(r#"{"x":0.5}"#), Ok(Some(0.5)));
+    assert_eq!(maybe(r#"{"x":2}"#), Ok(Some(2.0)));
+    assert_eq!(maybe(r#"{"x":2.1}"#), Err(vec!["x: 2.1 is outside 0.5..=2".into()]));
+    assert_eq!(maybe(r#"{"x":"2"}"#), Err(vec![r#"x: "2" is not number in 0.5..=2"#.into()]));
+}
