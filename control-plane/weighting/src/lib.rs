@@ -1,4 +1,17 @@
-//! From GPU reports to endpoint weights.
+//! From GPU reports to endpoint weights: report → freshness → health → weight → smooth → fleet snapshot.
+//!
+//! Pure: `now` is an argument, there is no input or output, the same steps give the same bytes, and
+//! the order of endpoints, nodes and GPUs in the input changes nothing.
+//!
+//! ```text
+//! input      what reports, discovery and proxies said
+//! freshness  what of it still counts
+//! health     gate 0..1000: hard verdicts, throttling, memory, queue (xid: event table; gate: reasons)
+//! entropy    score 0..1 from indicators on physical ranges
+//! capacity   what a GPU type, or this endpoint once seen saturated, can do
+//! smooth     how fast gate and share may move; success  what the proxies counted
+//! fleet      composes them: Weigher::step(now, &Inputs) -> FleetSnapshot
+//! ```
 #![no_std]
 #![cfg_attr(
     not(test),
@@ -6,3 +19,21 @@
 )]
 #![forbid(unsafe_code)]
 extern crate alloc;
+
+pub mod entropy;
+pub mod explain;
+pub mod fleet;
+pub mod freshness;
+pub mod gate;
+pub mod input;
+mod numbers;
+pub mod settings;
+pub mod snapshot;
+pub mod xid;
+
+pub use explain::{Explanation, HoldReason, IndicatorFactor};
+pub use fleet::Weigher;
+pub use gate::{Clears, GateFactor, GateReason};
+pub use input::Inputs;
+pub use settings::{Settings, TypeCapacity};
+pub use snapshot::{Alarm, EndpointSnapshot, FleetSnapshot, HardState, ServiceSnapshot};
