@@ -66,7 +66,7 @@ impl Serialize for Cell {
 }
 
 impl Cell {
-    fn shown(&self) -> String {
+    pub fn shown(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
             Self::Count(count) => count.to_string(),

@@ -6,8 +6,10 @@
 pub mod arrivals;
 pub mod closed;
 pub mod cpu;
+pub mod demo;
 pub mod ext_proc;
 pub mod form;
 pub mod ideal;
 pub mod open;
+pub mod plain;
 pub mod quantile;

@@ -1,0 +1,2 @@
+pub mod timeline;
+pub mod view;

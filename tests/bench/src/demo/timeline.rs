@@ -1,0 +1,95 @@
+//! What happens in the demo and when: places in the run, as shares of its length, so that a short run shows all of it.
+//!
+//! At 60 s: three times the load for 3 s from 9 s; Xid 79 at 24 s; another GPU throttles from 36 s to 48 s; the control
+//! plane is killed at 42 s and back at 51 s, so that the end of the throttling is seen only after its return.
+
+use std::time::Duration;
+
+use crate::arrivals::Surge;
+
+/// One thing that happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    Spike,
+    SpikeEnds,
+    Xid79,
+    Throttle,
+    ThrottleEnds,
+    ControlPlaneKilled,
+    ControlPlaneBack,
+}
+
+impl Event {
+    pub const ALL: [Self; 7] = [
+        Self::Spike,
+        Self::SpikeEnds,
+        Self::Xid79,
+        Self::Throttle,
+        Self::ControlPlaneKilled,
+        Self::ThrottleEnds,
+        Self::ControlPlaneBack,
+    ];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Spike => "spike_x3",
+            Self::SpikeEnds => "spike_ends",
+            Self::Xid79 => "xid_79",
+            Self::Throttle => "throttle",
+            Self::ThrottleEnds => "throttle_ends",
+            Self::ControlPlaneKilled => "control_plane_killed",
+            Self::ControlPlaneBack => "control_plane_back",
+        }
+    }
+
+    pub const fn said(self) -> &'static str {
+        match self {
+            Self::Spike => "three times the load",
+            Self::SpikeEnds => "load back to normal",
+            Self::Xid79 => "Xid 79: a GPU falls off the bus",
+            Self::Throttle => "a GPU throttles to half speed",
+            Self::ThrottleEnds => "it runs at full speed again",
+            Self::ControlPlaneKilled => "control plane killed",
+            Self::ControlPlaneBack => "control plane started again",
+        }
+    }
+
+    const fn place(self) -> f64 {
+        match self {
+            Self::Spike => 0.15,
+            Self::SpikeEnds => 0.20,
+            Self::Xid79 => 0.40,
+            Self::Throttle => 0.60,
+            Self::ControlPlaneKilled => 0.70,
+            Self::ThrottleEnds => 0.80,
+            Self::ControlPlaneBack => 0.85,
+        }
+    }
+
+    pub fn at(self, run: Duration) -> Duration {
+        run.mul_f64(self.place())
+    }
+}
+
+pub const SPIKE_FACTOR: f64 = 3.0;
+
+pub fn spike(run: Duration) -> Surge {
+    Surge {
+        from_s: Event::Spike.at(run).as_secs_f64(),
+        to_s: Event::SpikeEnds.at(run).as_secs_f64(),
+        factor: SPIKE_FACTOR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_stand_in_order_at_their_share_of_the_run() {
+        let minute = Event::ALL.map(|event| event.at(Duration::from_secs(60)).as_millis());
+        assert_eq!(minute, [9_000, 12_000, 24_000, 36_000, 42_000, 48_000, 51_000]);
+        let short = Event::ALL.map(|event| event.at(Duration::from_secs(10)).as_millis());
+        assert_eq!(short, [1_500, 2_000, 4_000, 6_000, 7_000, 8_000, 8_500]);
+    }
+}
