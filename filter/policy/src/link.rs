@@ -56,8 +56,8 @@ pub enum Step {
     Open,
     /// Reset this stream; it has been counted as ended.
     Reset { token: u32, end: End },
-    /// Send feedback: its number on this stream, and the time since the one before.
-    Feedback { token: u32, sequence: u64, window: Span },
+    /// Send feedback; its number on this stream.
+    Feedback { token: u32, sequence: u64 },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +96,12 @@ impl Link {
         self.ends_in_a_row
     }
 
+    /// Whether `token` is the present stream.
+    #[must_use]
+    pub fn is_on(&self, token: u32) -> bool {
+        self.stream.is_some_and(|stream| stream.token == token)
+    }
+
     /// Whether messages of `token` are to be read.
     #[must_use]
     pub fn listens_to(&self, token: u32) -> bool {
@@ -119,13 +125,12 @@ impl Link {
             self.ended(now, chance);
             return Step::Reset { token, end };
         }
-        let window = now.since(stream.said);
-        if !stream.talks || window < period {
+        if !stream.talks || now.since(stream.said) < period {
             return Step::Wait;
         }
         stream.said = now;
         stream.sequence = stream.sequence.saturating_add(1);
-        Step::Feedback { token, sequence: stream.sequence, window }
+        Step::Feedback { token, sequence: stream.sequence }
     }
 
     /// The host opened stream `token`.
@@ -202,10 +207,10 @@ mod tests {
         assert_eq!((link.tick(t(2_000), PERIOD, &mut chance), link.state()), (Step::Wait, 1));
         assert!(link.heard(t(2_000)));
         assert!(!link.heard(t(2_010)));
-        let first = Step::Feedback { token: 7, sequence: 1, window: Span::ms(1_010) };
+        let first = Step::Feedback { token: 7, sequence: 1 };
         assert_eq!((link.tick(t(2_010), PERIOD, &mut chance), link.state()), (first, 2));
         assert_eq!(link.tick(t(2_509), PERIOD, &mut chance), Step::Wait);
-        let second = Step::Feedback { token: 7, sequence: 2, window: Span::ms(500) };
+        let second = Step::Feedback { token: 7, sequence: 2 };
         assert_eq!(link.tick(t(2_510), PERIOD, &mut chance), second);
     }
 
