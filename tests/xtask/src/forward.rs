@@ -36,6 +36,9 @@ fn become_bench(shop: &Workshop, what: &str, arguments: &[String]) -> Result<Exi
     } else {
         setup::run(shop, Setup { all: false, real_model: asks("--real-model") })?;
         eprintln!("{}", wasm::build(shop)?);
+        if what == "bench" && asks("filter") {
+            wasm::build_empty(shop)?;
+        }
         build(shop, PACKAGES)?;
     }
     let bin_dir = shop.target.join("release");

@@ -15,6 +15,8 @@ pub(crate) const TARGET: &str = "wasm32-wasip1";
 pub(crate) const NODE_TARGET: &str = "wasm32-unknown-unknown";
 
 const FILTER: &str = "tidegate-filter";
+/// What the filter bench compares with.
+const EMPTY_FILTER: &str = "tidegate-empty-filter";
 /// Older compilers refuse the workspace's edition and `rust-version`.
 const DEBIAN_RUSTC_MIN: (u32, u32) = (1, 95);
 
@@ -44,15 +46,29 @@ pub(crate) fn run(shop: &Workshop, how: Wasm) -> Result<()> {
 /// Builds, checks, and says in one line what came out.
 pub(crate) fn build(shop: &Workshop) -> Result<String> {
     no_getrandom(shop)?;
-    let profile = ["build", "--package", FILTER, "--profile", "wasm", "--target", TARGET];
-    match way(shop)? {
-        WasmWay::Toolchain => process::chatter(&mut shop.cargo(profile))?,
-        WasmWay::Debian(debian) => build_with_debian(shop, &debian, &profile)?,
-    }
+    compile(shop, FILTER, &shop.wasm_file())?;
     checked(&shop.wasm_file())
 }
 
-fn build_with_debian(shop: &Workshop, debian: &Debian, profile: &[&str]) -> Result<()> {
+/// Builds the filter that does nothing, next to the real one.
+pub(crate) fn build_empty(shop: &Workshop) -> Result<()> {
+    compile(shop, EMPTY_FILTER, &shop.wasm_file().with_file_name("tidegate_empty_filter.wasm"))
+}
+
+fn compile(shop: &Workshop, package: &str, wanted: &Path) -> Result<()> {
+    let profile = ["build", "--package", package, "--profile", "wasm", "--target", TARGET];
+    match way(shop)? {
+        WasmWay::Toolchain => process::chatter(&mut shop.cargo(profile)),
+        WasmWay::Debian(debian) => build_with_debian(shop, &debian, &profile, wanted),
+    }
+}
+
+fn build_with_debian(
+    shop: &Workshop,
+    debian: &Debian,
+    profile: &[&str],
+    wanted: &Path,
+) -> Result<()> {
     // Two compilers must not share build output.
     let target = shop.target.join("debian");
     let mut cargo = shop.command("/usr/bin/cargo");
@@ -62,8 +78,8 @@ fn build_with_debian(shop: &Workshop, debian: &Debian, profile: &[&str]) -> Resu
     let flags = "-C link-self-contained=no -L /usr/lib/wasm32-wasi";
     cargo.env("CARGO_TARGET_WASM32_WASIP1_RUSTFLAGS", flags);
     process::chatter(&mut cargo)?;
-    let built = target.join(TARGET).join("wasm/tidegate_filter.wasm");
-    let wanted = shop.wasm_file();
+    let name = wanted.file_name().context("the module has a name")?;
+    let built = target.join(TARGET).join("wasm").join(name);
     fs::create_dir_all(wanted.parent().context("the module has a folder")?)?;
     fs::copy(built, wanted).context("copying the module")?;
     Ok(())
