@@ -75,7 +75,7 @@ impl Explanation {
         for gate in &self.gates {
             rows.push((gate.label(), gate.value));
         }
-        rows.push(("gate".into(), self.gate_raw));
+        rows.push(("gate.product".into(), self.gate_raw));
         for factor in &self.indicators {
             let name = factor.indicator.as_str();
             if let Some(measured) = factor.measured {

@@ -3,9 +3,14 @@ use alloc::{format, string::String};
 
 use tidegate_policy::units::Time;
 
-/// Why a gate factor is what it is.
+/// Why a gate factor is what it is, in the order in which they outrank one another: what the driver
+/// asks for, what its calls say, what events say, what counters and sensors say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GateReason {
+    /// The driver asks for a reset or reboot (NVML field 230).
+    RecoveryAction,
+    /// The driver asks to drain.
+    RecoveryDrain,
     /// The driver says that the GPU is lost or needs a reset.
     GpuLost,
     /// A call on the GPU does not return.
@@ -30,10 +35,6 @@ pub enum GateReason {
     XidDegraded,
     /// Application Xids too often.
     XidRepeated,
-    /// The driver asks for a reset or reboot (NVML field 230).
-    RecoveryAction,
-    /// The driver asks to drain.
-    RecoveryDrain,
     /// Uncorrectable memory errors were counted while we watched.
     EccUncorrected,
     RemapFailed,
@@ -57,6 +58,8 @@ pub enum GateReason {
 
 impl GateReason {
     pub const ALL: [Self; 28] = [
+        Self::RecoveryAction,
+        Self::RecoveryDrain,
         Self::GpuLost,
         Self::GpuHung,
         Self::GpuMissing,
@@ -69,8 +72,6 @@ impl GateReason {
         Self::XidLink,
         Self::XidDegraded,
         Self::XidRepeated,
-        Self::RecoveryAction,
-        Self::RecoveryDrain,
         Self::EccUncorrected,
         Self::RemapFailed,
         Self::RemapPending,

@@ -20,15 +20,27 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod bind;
+pub mod capacity;
+mod endpoint;
 pub mod entropy;
 pub mod explain;
 pub mod fleet;
 pub mod freshness;
 pub mod gate;
+mod health;
+mod indicators;
 pub mod input;
+mod latch;
 mod numbers;
+mod score;
+mod service;
 pub mod settings;
+mod smooth;
 pub mod snapshot;
+mod success;
+#[cfg(test)]
+mod testkit;
 pub mod xid;
 
 pub use explain::{Explanation, HoldReason, IndicatorFactor};
