@@ -11,7 +11,10 @@ use serde_json::{Value, json};
 
 use crate::config::Tools;
 
-const STEERING_HEADER: &str = "x-gateway-destination-endpoint";
+/// The header by which the filter tells Envoy where to send.
+pub const STEERING_HEADER: &str = "x-gateway-destination-endpoint";
+/// The header in which an upstream sees what the filter told Envoy; see [`Bootstrap::add_list_probe`].
+pub const LIST_PROBE: &str = "x-list-probe";
 
 /// An Envoy configuration in the making.
 #[derive(Clone, Debug)]
@@ -187,6 +190,28 @@ impl Bootstrap {
         });
         let filters = self.hcm()?["http_filters"].as_array_mut().context("no filters")?;
         filters.insert(0, picker);
+        Ok(())
+    }
+
+    /// Shows the list that the filter wrote: a filter behind it copies the steering header to
+    /// [`LIST_PROBE`], which reaches the upstream.
+    ///
+    /// # Errors
+    /// The configuration has another form than the shipped one.
+    pub fn add_list_probe(&mut self) -> anyhow::Result<()> {
+        let probe = json!({
+            "name": "list_probe",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
+                "mutations": {"request_mutations": [{"append": {
+                    "header": {"key": LIST_PROBE, "value": format!("%REQ({STEERING_HEADER})%")},
+                    "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"
+                }}]}
+            }
+        });
+        let filters = self.hcm()?["http_filters"].as_array_mut().context("no filters")?;
+        let router = filters.len().saturating_sub(1);
+        filters.insert(router, probe);
         Ok(())
     }
 
