@@ -107,7 +107,13 @@ impl Connection {
     }
 }
 
-/// An upstream that answers every request at once with the same 200.
+/// The page that a reporter scrapes: an engine that is never busy.
+const METRICS: &[u8] =
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 147\r\n\r\n\
+    # TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 1\n\
+    # TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting 0\n            \n";
+
+/// An upstream that answers every request at once with the same 200; `/metrics` looks like an engine's.
 pub async fn serve(listener: TcpListener) -> anyhow::Result<()> {
     loop {
         let (mut stream, _) = listener.accept().await?;
@@ -120,8 +126,10 @@ pub async fn serve(listener: TcpListener) -> anyhow::Result<()> {
                 while let Ok(Some(whole)) = message_length(&buffer)
                     && buffer.len() >= whole
                 {
+                    let answer =
+                        if buffer.starts_with(b"GET /metrics ") { METRICS } else { ANSWER };
                     buffer.drain(..whole);
-                    if stream.write_all(ANSWER).await.is_err() {
+                    if stream.write_all(answer).await.is_err() {
                         return;
                     }
                 }
@@ -164,6 +172,13 @@ mod tests {
         }
         assert!(message_length(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").is_err());
         assert!(message_length(b"HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn fixed_answers_are_as_long_as_they_say() {
+        for answer in [ANSWER, METRICS] {
+            assert_eq!(message_length(answer).expect("well formed"), Some(answer.len()));
+        }
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@
 //! together.
 
 pub mod arrivals;
+pub mod bench;
 pub mod closed;
 pub mod cpu;
 pub mod demo;
@@ -13,3 +14,4 @@ pub mod ideal;
 pub mod open;
 pub mod plain;
 pub mod quantile;
+pub mod stand;

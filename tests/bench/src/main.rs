@@ -1,9 +1,14 @@
 //! Command line of the demo and the benches.
 
 use std::net::SocketAddr;
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use tidegate_bench::bench;
+use tidegate_bench::demo::{self, WHAT_ENVOY_HAS, real_model};
 use tidegate_bench::ext_proc;
+use tidegate_bench::form::Findings;
+use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Debug, Parser)]
 #[command(name = "tidegate-bench", about = "Demo and side-by-side measurements")]
@@ -14,6 +19,25 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run Tidegate and plain Envoy side by side while things go wrong.
+    #[command(after_help = WHAT_ENVOY_HAS)]
+    Demo {
+        /// Length of the load; the events stand at fixed shares of it.
+        #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(10..=3_600))]
+        seconds: u64,
+        /// Print one JSON object at the end and nothing else.
+        #[arg(long)]
+        json: bool,
+        /// Leave everything running after the end, until Ctrl-C, and say where it is.
+        #[arg(long)]
+        keep: bool,
+        /// Ask a real small language model one question through the same path, instead of simulated GPUs.
+        #[arg(long)]
+        real_model: bool,
+        /// Envoys on each side.
+        #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+        sidecars: u16,
+    },
     /// Measure one thing and say whether its aim is met.
     Bench {
         name: Bench,
@@ -44,15 +68,39 @@ enum Bench {
     Tail,
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
+    let builder = || tokio::runtime::Builder::new_multi_thread().enable_all().build();
     match Args::parse().command {
-        Command::Bench { name, json, seconds } => {
-            let _ = (name, json, seconds);
-            Ok(())
+        Command::Demo { json, keep, real_model: true, .. } => {
+            builder()?.block_on(until_stopped(real_model::run(json, keep)))
         }
-        Command::ExtProc { listen, endpoints } => tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?
-            .block_on(ext_proc::serve(listen, endpoints)),
+        Command::Demo { seconds, json, keep, sidecars, .. } => builder()?
+            .block_on(until_stopped(demo::run(demo::Options { seconds, json, keep, sidecars }))),
+        Command::Bench { name, json, seconds } => {
+            builder()?.block_on(until_stopped(async { measure(name, seconds).await?.print(json) }))
+        }
+        Command::ExtProc { listen, endpoints } => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(ext_proc::serve(listen, endpoints))?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+async fn measure(bench: Bench, seconds: Option<u64>) -> anyhow::Result<Findings> {
+    match bench {
+        Bench::Pick => Ok(bench::pick::run(seconds)),
+        Bench::Filter => bench::filter::run(seconds).await,
+        Bench::Tail => bench::tail::run(seconds).await,
+    }
+}
+
+/// Runs `work` unless a signal ends it: dropped half-way it ends every process it started.
+async fn until_stopped(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<ExitCode> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        done = work => done.map(|()| ExitCode::SUCCESS),
+        _ = tokio::signal::ctrl_c() => Ok(ExitCode::from(130)),
+        _ = terminate.recv() => Ok(ExitCode::from(143)),
     }
 }

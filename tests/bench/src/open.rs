@@ -32,6 +32,8 @@ pub struct Sample {
     pub total: Duration,
     /// None if no token came.
     pub first_token: Option<Duration>,
+    /// How long the model server says that it waited for a slot.
+    pub queue_ms: Option<f64>,
     /// None if no answer at all came.
     pub status: Option<u16>,
     pub served_by: Option<SocketAddr>,
@@ -116,6 +118,7 @@ pub async fn run(plan: Arc<Vec<Arrival>>, target: Target, start: Instant, record
                 index,
                 total: target.patience,
                 first_token: None,
+                queue_ms: None,
                 status: None,
                 served_by: None,
                 is_ok: false,
@@ -174,24 +177,32 @@ async fn send(
         }
         tail.push(data);
     }
+    sample.queue_ms = tail.queue_ms();
     is_good && tail.is_done()
 }
 
-/// The last bytes of a stream, across frames.
+/// The last bytes of a stream, across frames: the usage event and the end.
 #[derive(Debug, Default)]
 struct Tail(Vec<u8>);
 
 impl Tail {
     const END: &'static [u8] = b"data: [DONE]";
+    const BYTES_MAX: usize = 512;
 
     fn push(&mut self, data: &[u8]) {
         self.0.extend_from_slice(data);
-        let excess = self.0.len().saturating_sub(2 * Self::END.len());
+        let excess = self.0.len().saturating_sub(Self::BYTES_MAX);
         self.0.drain(..excess);
     }
 
     fn is_done(&self) -> bool {
         self.0.trim_ascii_end().ends_with(Self::END)
+    }
+
+    fn queue_ms(&self) -> Option<f64> {
+        let text = std::str::from_utf8(&self.0).ok()?;
+        let (_, rest) = text.rsplit_once("\"queue_ms\":")?;
+        rest.split(['}', ',']).next()?.trim().parse().ok()
     }
 }
 
@@ -213,6 +224,19 @@ mod tests {
     }
 
     #[test]
+    fn queue_time_is_read_from_the_last_event() {
+        let queue_ms = |text: &str| {
+            let mut tail = Tail::default();
+            tail.push(text.as_bytes());
+            tail.queue_ms()
+        };
+        let last = "data: {\"choices\":[],\"queue_ms\":12.5,\"usage\":{}}\n\ndata: [DONE]\n\n";
+        assert_eq!(queue_ms(&("x".repeat(1_000) + last)), Some(12.5));
+        assert_eq!(queue_ms("data: {\"queue_ms\":0.0}\n\n"), Some(0.0));
+        assert_eq!(queue_ms("data: [DONE]\n\n"), None);
+    }
+
+    #[test]
     fn record_hands_out_what_is_new() {
         let record = Record::default();
         let sample = Sample {
@@ -220,6 +244,7 @@ mod tests {
             index: 0,
             total: Duration::from_millis(5),
             first_token: None,
+            queue_ms: None,
             status: Some(200),
             served_by: None,
             is_ok: true,
