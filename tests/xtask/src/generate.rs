@@ -10,12 +10,19 @@ use crate::config::Workshop;
 use crate::counts::{Counts, Reader, Runner};
 use crate::process;
 
-/// Packages and their test binaries that keep generated files fresh.
-pub(crate) const FRESH: &[(&str, &str)] =
-    &[("tidegate-proto", "fresh"), ("tidegate-tests", "structure_generated")];
+/// Tests that keep generated files fresh.
+pub(crate) struct Fresh {
+    pub(crate) package: &'static str,
+    /// Test binary.
+    pub(crate) binary: &'static str,
+    /// Beginning of the names of the tests, where the binary has others too.
+    pub(crate) module: Option<&'static str>,
+}
 
-/// Their names, for those that run the other tests.
-pub(crate) const BINARIES: &[&str] = &["fresh", "structure_generated"];
+pub(crate) const FRESH: &[Fresh] = &[
+    Fresh { package: "tidegate-proto", binary: "fresh", module: None },
+    Fresh { package: "tidegate-tests", binary: "structure", module: Some("generated::") },
+];
 
 pub(crate) fn run(shop: &Workshop, how: Gen) -> Result<ExitCode> {
     let counts = tests(shop, how.check)?;
@@ -34,18 +41,20 @@ pub(crate) fn run(shop: &Workshop, how: Gen) -> Result<ExitCode> {
 
 fn tests(shop: &Workshop, check: bool) -> Result<Counts> {
     let mut counts = Counts::default();
-    for (package, binary) in FRESH {
-        let mut cargo = shop.cargo(["test", "--package", package, "--test", binary]);
+    for fresh in FRESH {
+        let mut cargo = shop.cargo(["test", "--package", fresh.package, "--test", fresh.binary]);
+        cargo.args(fresh.module);
         if !check {
             cargo.env("UPDATE", "1");
         }
+        cargo.env("RUST_LIB_BACKTRACE", "0");
         let mut reader = Reader::new(Runner::Libtest);
         let status = process::lines(cargo, |line| {
             if let Some(shown) = reader.line(line) {
                 eprintln!("{shown}");
             }
         })?;
-        counts.add(reader.end(binary, status.success()));
+        counts.add(reader.end(fresh.binary, status.success()));
     }
     Ok(counts)
 }

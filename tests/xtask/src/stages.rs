@@ -16,8 +16,10 @@ use crate::{generate, process, wasm};
 
 /// Tests with real processes, and tests that look at the repository itself.
 const TESTS: &str = "tidegate-tests";
-/// Test binaries of [`TESTS`] that start no processes of ours.
-const STRUCTURE: &str = "structure_";
+/// The test binary of [`TESTS`] that starts no processes of ours.
+const STRUCTURE: &str = "structure";
+/// Test binaries that hold nothing but tests of generated files, counted in a stage of their own.
+const GENERATED_BINARIES: &[&str] = &["fresh"];
 const FUZZ_SECONDS: u32 = 60;
 
 /// Tells the tests, demo and benches where everything is.
@@ -86,14 +88,19 @@ pub(crate) enum Tests {
 impl Tests {
     /// In nextest's filter language.
     fn filter(self) -> String {
-        let generated: Vec<String> =
-            generate::BINARIES.iter().map(|binary| format!("binary(={binary})")).collect();
-        let generated = generated.join(" or ");
-        let structure = format!("package({TESTS}) and binary(/^{STRUCTURE}/)");
+        let generated: Vec<String> = generate::FRESH
+            .iter()
+            .map(|fresh| {
+                let module = fresh.module.map(|module| format!(" & test(/^{module}/)"));
+                format!("(binary(={}){})", fresh.binary, module.unwrap_or_default())
+            })
+            .collect();
+        let generated = generated.join(" | ");
+        let structure = format!("package(={TESTS}) & binary(={STRUCTURE})");
         match self {
-            Self::Unit => format!("not package({TESTS}) and not ({generated})"),
-            Self::Structure => format!("{structure} and not ({generated})"),
-            Self::EndToEnd => format!("package({TESTS}) and not ({structure})"),
+            Self::Unit => format!("not package(={TESTS}) - ({generated})"),
+            Self::Structure => format!("{structure} - ({generated})"),
+            Self::EndToEnd => format!("package(={TESTS}) - ({structure})"),
             Self::Generated => generated,
         }
     }
@@ -110,6 +117,8 @@ pub(crate) fn tests(shop: &Workshop, which: Tests, name: &str, strict: bool) -> 
     let mut counts = Counts::default();
     for command in &mut commands {
         name_the_tools(shop, command, &shop.target.join("debug"));
+        // An error's message matters, not where it was made; panics keep their traces.
+        command.env("RUST_LIB_BACKTRACE", "0");
         if strict {
             command.env("TIDEGATE_STRICT", "1");
         }
@@ -117,7 +126,7 @@ pub(crate) fn tests(shop: &Workshop, which: Tests, name: &str, strict: bool) -> 
     for command in commands {
         let mut reader = Reader::new(runner);
         if which == Tests::Unit {
-            reader = reader.without(generate::BINARIES);
+            reader = reader.without(GENERATED_BINARIES);
         }
         counts.add(read(command, reader, name)?);
     }
@@ -152,29 +161,30 @@ fn with_libtest(shop: &Workshop, which: Tests) -> Result<Vec<Command>> {
         Tests::Unit => {
             vec![base(&["--workspace", "--exclude", TESTS, "--lib", "--bins", "--tests"])]
         }
-        Tests::Structure | Tests::EndToEnd => {
-            let mut command = base(&["--package", TESTS]);
-            if which == Tests::EndToEnd {
-                command.arg("--lib");
-            }
-            for binary in test_binaries(shop)? {
-                let structure = binary.starts_with(STRUCTURE);
-                let generated = generate::BINARIES.contains(&binary.as_str());
-                if !generated && structure == (which == Tests::Structure) {
-                    command.args(["--test", &binary]);
-                }
+        Tests::Structure => vec![base(&["--package", TESTS, "--test", STRUCTURE])],
+        Tests::EndToEnd => {
+            let mut command = base(&["--package", TESTS, "--lib"]);
+            for binary in test_binaries(shop)?.iter().filter(|binary| *binary != STRUCTURE) {
+                command.args(["--test", binary]);
             }
             vec![command]
         }
         Tests::Generated => generate::FRESH
             .iter()
-            .map(|(package, binary)| base(&["--package", package, "--test", binary]))
+            .map(|fresh| base(&["--package", fresh.package, "--test", fresh.binary]))
             .collect(),
     };
-    for command in &mut commands {
+    for (number, command) in commands.iter_mut().enumerate() {
         command.args(["--", "--show-output"]);
-        if which == Tests::EndToEnd {
-            command.arg("--test-threads=1");
+        match which {
+            Tests::Unit => {}
+            Tests::EndToEnd => drop(command.arg("--test-threads=1")),
+            Tests::Structure => {
+                for fresh in generate::FRESH.iter().filter(|fresh| fresh.package == TESTS) {
+                    command.args(fresh.module.iter().flat_map(|module| ["--skip", module]));
+                }
+            }
+            Tests::Generated => drop(command.args(generate::FRESH[number].module)),
         }
     }
     Ok(commands)
@@ -184,9 +194,12 @@ fn with_libtest(shop: &Workshop, which: Tests) -> Result<Vec<Command>> {
 fn test_binaries(shop: &Workshop) -> Result<Vec<String>> {
     let folder = shop.root.join("tests/tests");
     let entries = fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))?;
-    let names = entries
-        .flatten()
-        .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".rs")?.to_owned()));
+    let names = entries.flatten().filter_map(|entry| {
+        let file = entry.path();
+        let own = file.extension().is_some_and(|extension| extension == "rs");
+        let name = if own { file.file_stem()? } else { file.file_name()? };
+        (own || file.join("main.rs").is_file()).then(|| name.to_string_lossy().into_owned())
+    });
     Ok(names.collect())
 }
 
@@ -286,15 +299,11 @@ mod tests {
 
     #[test]
     fn filters_part_the_tests() {
-        let generated = "binary(=fresh) or binary(=structure_generated)";
+        let generated = "(binary(=fresh)) | (binary(=structure) & test(/^generated::/))";
+        let structure = "package(=tidegate-tests) & binary(=structure)";
         assert_eq!(Tests::Generated.filter(), generated);
-        assert_eq!(
-            Tests::Unit.filter(),
-            format!("not package(tidegate-tests) and not ({generated})")
-        );
-        assert_eq!(
-            Tests::EndToEnd.filter(),
-            "package(tidegate-tests) and not (package(tidegate-tests) and binary(/^structure_/))"
-        );
+        assert_eq!(Tests::Unit.filter(), format!("not package(=tidegate-tests) - ({generated})"));
+        assert_eq!(Tests::Structure.filter(), format!("{structure} - ({generated})"));
+        assert_eq!(Tests::EndToEnd.filter(), format!("package(=tidegate-tests) - ({structure})"));
     }
 }
