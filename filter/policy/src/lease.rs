@@ -160,7 +160,11 @@ mod tests {
     #[test]
     fn five_vms_that_start_at_once_have_one_leader() {
         let leaders = run(200, |_, _| true);
-        assert_eq!(leaders.len(), 199, "nobody leads at the tick of the first claim, then always one");
+        assert_eq!(
+            leaders.len(),
+            199,
+            "nobody leads at the tick of the first claim, then always one"
+        );
         assert!(leaders.values().all(|at_once| at_once.len() == 1));
     }
 

@@ -55,9 +55,15 @@ pub enum Step {
     /// Open a stream and say hello on it; tell the outcome with `opened` or `ended`.
     Open,
     /// Reset this stream; it has been counted as ended.
-    Reset { token: u32, end: End },
+    Reset {
+        token: u32,
+        end: End,
+    },
     /// Send feedback; its number on this stream.
-    Feedback { token: u32, sequence: u64 },
+    Feedback {
+        token: u32,
+        sequence: u64,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
