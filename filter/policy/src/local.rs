@@ -28,7 +28,7 @@ pub struct Totals {
     pub ended_busy: u64,
     pub ended_broken: u64,
     pub ended_cancelled: u64,
-    /// Sum of times to response headers, over `ttft_count` answers.
+    /// Sum of times to the first byte of the body, over `ttft_count` answers.
     pub ttft_ms_sum: u64,
     pub ttft_count: u64,
 }

@@ -106,7 +106,7 @@ impl Picker {
                 }
                 Method::Weighted => {
                     self.sample(table, chance, want);
-                    self.prefer_other_node(table);
+                    self.prefer_other_node(table, chance);
                     PickReason::Weighted
                 }
                 Method::FreeMemory => {
@@ -242,12 +242,13 @@ impl Picker {
         if cost(self.order.get(1)) < cost(self.order.first()) {
             self.order.swap(0, 1);
         }
-        self.prefer_other_node(table);
+        self.prefer_other_node(table, chance);
     }
 
     /// Draws `want` distinct rows into `order`, each time by capacity among those left.
     fn sample(&mut self, table: &Table, chance: &mut Chance, want: usize) {
         self.order.clear();
+        self.left.clear();
         let active = table.active();
         if active.len() > ALL_MAX {
             // Rejecting repeats is a draw without replacement. The bound is for tables where a few
@@ -266,7 +267,6 @@ impl Picker {
             self.top_up(table, chance, want);
             return;
         }
-        self.left.clear();
         self.left.extend_from_slice(active);
         while self.order.len() < want {
             let total: f64 = self.left.iter().map(|left| left.1).sum();
@@ -301,15 +301,34 @@ impl Picker {
         }
     }
 
-    /// Moves the first endpoint of another node to the second place.
-    fn prefer_other_node(&mut self, table: &Table) {
+    /// Puts an endpoint of another node into the second place: one that was drawn, else one that is
+    /// left, by capacity. In large tables only what was drawn is looked at.
+    fn prefer_other_node(&mut self, table: &Table, chance: &mut Chance) {
         let node = |index: &usize| table.rows().get(*index).map_or(0, |row| row.node);
         let Some(first) = self.order.first().map(node).filter(|node| *node != 0) else { return };
-        let other = self.order.iter().skip(1).position(|index| node(index) != first);
-        if let Some(places) = other
-            && let Some(fallbacks) = self.order.get_mut(1..=places.saturating_add(1))
+        if let Some(places) = self.order.iter().skip(1).position(|index| node(index) != first) {
+            if let Some(fallbacks) = self.order.get_mut(1..=places.saturating_add(1)) {
+                fallbacks.rotate_right(1);
+            }
+            return;
+        }
+        let capacity = |index: usize| {
+            table.rows().get(index).filter(|row| row.node != first).map(|r| r.weight * r.health)
+        };
+        let others = || self.left.iter().filter_map(|left| Some((left.0, capacity(left.0)?)));
+        let mut point = chance.unit() * others().map(|other| other.1).sum::<f64>();
+        let mut found = None;
+        for (index, capacity) in others() {
+            found = Some(index);
+            point -= capacity;
+            if point < 0.0 {
+                break;
+            }
+        }
+        if let Some(index) = found
+            && self.order.len() > 1
         {
-            fallbacks.rotate_right(1);
+            self.order.insert(1, index);
         }
     }
 
@@ -358,7 +377,7 @@ impl Picker {
             }
             self.order.push(index);
         }
-        self.prefer_other_node(table);
+        self.prefer_other_node(table, chance);
         self.top_up(table, chance, want);
     }
 }

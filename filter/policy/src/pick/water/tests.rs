@@ -1,4 +1,4 @@
-use alloc::{vec, vec::Vec};
+use alloc::vec::Vec;
 
 use proptest::prelude::*;
 
@@ -144,6 +144,6 @@ proptest! {
 
 #[test]
 fn pouring_over_nothing_is_nothing() {
-    assert_eq!(plain(&[], 3.0), vec![]);
-    assert_eq!(slots(&[], 3.0, 1.0), vec![]);
+    assert_eq!(plain(&[], 3.0).len(), 0);
+    assert_eq!(slots(&[], 3.0, 1.0).len(), 0);
 }
