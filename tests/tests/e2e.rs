@@ -7,10 +7,27 @@
 mod e2e {
     mod common;
 
+    mod bad_configuration;
+    mod bodies;
+    mod capacity_share;
+    mod control_plane_gone;
     mod existing_list;
+    mod garbage;
+    mod gpu_hung;
+    mod gpu_lost;
+    mod header_bytes;
+    mod metrics;
+    mod no_endpoints;
     mod observe;
     mod one_stream;
+    mod reconfigured;
+    mod reporter_gone;
     mod retries;
+    mod scaling;
+    mod services;
     mod steering;
     mod steering_header;
+    mod throttle;
+    mod unknown_data;
+    mod xid;
 }

@@ -26,6 +26,8 @@ pub struct GpuSpec {
     pub beta: Option<f64>,
     /// Whether the discovery file names it from the start.
     pub is_in_fleet: bool,
+    /// Whether its node's reporter knows of its model server.
+    pub is_reported: bool,
 }
 
 impl GpuSpec {
@@ -40,6 +42,7 @@ impl GpuSpec {
             slots: None,
             beta: None,
             is_in_fleet: true,
+            is_reported: true,
         }
     }
 
@@ -70,6 +73,13 @@ impl GpuSpec {
     #[must_use]
     pub fn beta(mut self, beta: f64) -> Self {
         self.beta = Some(beta);
+        self
+    }
+
+    /// Discovery names its endpoint alone: no node, no GPU, no report.
+    #[must_use]
+    pub fn unreported(mut self) -> Self {
+        self.is_reported = false;
         self
     }
 
@@ -297,7 +307,7 @@ impl Builder {
             .map(|(spec, gpu)| Entry {
                 service: spec.service.clone(),
                 address: gpu.listen,
-                gpu: Some((spec.node.clone(), gpu.gpu_index)),
+                gpu: spec.is_reported.then(|| (spec.node.clone(), gpu.gpu_index)),
                 draining: false,
             })
             .collect()
@@ -305,7 +315,7 @@ impl Builder {
 
     fn workloads(&self, node: &str, models: &Models) -> Vec<Workload> {
         (self.gpus.iter().zip(&models.gpus))
-            .filter(|(spec, _)| spec.node == node)
+            .filter(|(spec, _)| spec.node == node && spec.is_reported)
             .map(|(spec, gpu)| Workload {
                 service: spec.service.clone(),
                 endpoint: gpu.listen,

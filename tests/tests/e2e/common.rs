@@ -92,3 +92,62 @@ impl Seen {
 pub(crate) fn echo(rig: &Rig) -> String {
     format!("http://{}/v1/echo", rig.envoy().address)
 }
+
+/// Milliseconds since 1970, as the ledger of the model servers counts.
+pub(crate) fn unix_ms() -> u64 {
+    let age = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    age.map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// With a load running: waits until GPU `gpu` has had no request for two seconds, and gives how long
+/// after `event_ms` its last one came.
+pub(crate) async fn last_request_after(
+    rig: &Rig,
+    gpu: usize,
+    event_ms: u64,
+) -> anyhow::Result<u64> {
+    let what = format!("GPU {gpu} gets no more requests");
+    let last = tidegate_tests::eventually(2 * SOON, &what, async || {
+        let ledger = rig.models.ledger(rig.gpu(gpu)).await?;
+        let is_quiet = ledger.last_request_age_ms.is_some_and(|age_ms| age_ms > 2_000);
+        Ok(ledger.last_request_unix_ms.filter(|_| is_quiet))
+    })
+    .await?;
+    Ok(last.saturating_sub(event_ms))
+}
+
+/// A field of what the control plane says of GPU `gpu`'s endpoint.
+pub(crate) async fn said(rig: &Rig, gpu: usize, field: &str) -> anyhow::Result<serde_json::Value> {
+    let endpoint = rig.control_plane().endpoint(rig.gpu(gpu)).await?;
+    Ok(endpoint.context("the control plane does not know the endpoint")?[field].clone())
+}
+
+/// Waits until the control plane holds fresh data of every GPU and the filters have it.
+pub(crate) async fn settled(rig: &Rig) -> anyhow::Result<()> {
+    for gpu in (0..rig.gpus.len()).filter(|gpu| rig.gpus[*gpu].is_reported) {
+        if !rig.gpus[gpu].is_in_fleet {
+            continue;
+        }
+        until(2 * SOON, "fresh data of every GPU", async || {
+            Ok(said(rig, gpu, "age_ms").await?.as_u64().is_some_and(|age_ms| age_ms < 2_000))
+        })
+        .await?;
+    }
+    rig.steers().await?;
+    workers_have_it(rig).await
+}
+
+/// Requests that the filters steered.
+pub(crate) async fn steered(rig: &Rig) -> anyhow::Result<f64> {
+    let stats = rig.envoy().stats().await?;
+    Ok(stats.tidegate("tidegate_requests_total", &["decision=steered"]))
+}
+
+/// With a load running: waits until GPU `gpu` takes part in it.
+pub(crate) async fn has_traffic(rig: &Rig, gpu: usize) -> anyhow::Result<()> {
+    let before = rig.models.ledger(rig.gpu(gpu)).await?.started;
+    until(SOON, "the GPU has traffic", async || {
+        Ok(rig.models.ledger(rig.gpu(gpu)).await?.started >= before + 20)
+    })
+    .await
+}
