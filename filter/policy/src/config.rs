@@ -20,6 +20,9 @@ pub const SERVICE_NAME_BYTES_MAX: usize = 64;
 const CLUSTER_BYTES_MAX: usize = 400;
 /// Longest DNS name with a port.
 const HOST_BYTES_MAX: usize = 260;
+/// Longest cluster name and authority of the control plane: the filter hands them to Envoy in a message
+/// that must be UTF-8 although it is protobuf, and a longer length is not.
+pub const PLANE_BYTES_MAX: usize = 127;
 const PATH_BYTES_MAX: usize = 256;
 /// Most fixed retries; more than five tries of one request only add load to a fleet in trouble.
 const RETRIES_MAX: u64 = 5;
@@ -174,13 +177,13 @@ impl Config {
             node.object("control_plane", "where weights come from", |node| ControlPlane {
                 cluster: node.text(
                     "cluster",
-                    CLUSTER_BYTES_MAX,
+                    PLANE_BYTES_MAX,
                     Need::Default(DEFAULT_CLUSTER),
                     "Envoy cluster of the control plane",
                 ),
                 authority: node.text(
                     "authority",
-                    HOST_BYTES_MAX,
+                    PLANE_BYTES_MAX,
                     Need::Default(DEFAULT_AUTHORITY),
                     "`:authority` of the call to the control plane",
                 ),
