@@ -181,3 +181,6 @@ pub(crate) fn combine(types: &[f64], learned: &[Option<Learned>]) -> Vec<Capacit
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

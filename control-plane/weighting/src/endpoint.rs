@@ -191,6 +191,10 @@ impl EndpointState {
         (weight, observed.gate)
     }
 
+    pub(crate) fn forget_published(&mut self) {
+        self.published = None;
+    }
+
     fn learn_type(
         &mut self,
         definition: &EndpointDefinition,

@@ -8,6 +8,9 @@
 //! ```
 //! Rejected: normalising on the minimum and maximum of the moment. One card at 10.1 GB/s among seven
 //! at 10.0 then owns 91 % of all weight (test below); on the physical range it owns nothing.
+//! Also rejected: setting a constant column to 0.5, as the classic method must. On a physical range its
+//! value means something, a jump from 0.5 when one card differs by a degree means nothing, and an
+//! endpoint that hides a value would gain from breaking the tie.
 //! Entropy says what differs, not what a card can do, so the score only scales the capacity by
 //! 0.5..=1.5 and below four endpoints, where it is noise, the prior has 80 %.
 use alloc::{vec, vec::Vec};
@@ -184,7 +187,7 @@ pub type Row = [Option<f64>; Indicator::COUNT];
 pub struct Evaluation {
     /// Σ = 1 over the columns that are used; 0 for one that is not. All 0 when there is no data at all.
     pub weights: [f64; Indicator::COUNT],
-    /// Missing cells imputed, constant columns at 0.5.
+    /// Missing cells imputed.
     pub rows: Vec<[f64; Indicator::COUNT]>,
 }
 
@@ -212,16 +215,12 @@ pub fn evaluate(
             continue;
         }
         let fallback = crate::numbers::median(known.iter().copied()).unwrap_or(0.5);
-        let mut column: Vec<f64> = present
+        let column: Vec<f64> = present
             .iter()
             .map(|i| cell(*i).or_else(|| impute(*i, indicator)).unwrap_or(fallback))
             .map(|z| bounded(z, 0.0, 1.0))
             .collect();
         let d = divergence(&column);
-        let is_constant = column.windows(2).all(|w| w.first() == w.last());
-        if is_constant && present.len() > 1 {
-            column.fill(0.5);
-        }
         for (i, z) in present.iter().zip(&column) {
             if let Some(slot) = complete.get_mut(*i).and_then(|r| r.get_mut(j)) {
                 *slot = *z;
@@ -324,3 +323,6 @@ fn normalised(values: Vec<f64>) -> Vec<f64> {
     }
     values.into_iter().map(|v| v / total).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -278,3 +278,6 @@ fn is_late(now: Time, view: &GpuView<'_>) -> bool {
         )
         || freshness::freshness(now.since(received), interval) != freshness::Freshness::Fresh
 }
+
+#[cfg(test)]
+mod tests;

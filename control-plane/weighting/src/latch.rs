@@ -318,3 +318,6 @@ fn is_hard(verdict: XidVerdict) -> bool {
 fn distance(a: Time, b: Time) -> Span {
     a.since(b).max(b.since(a))
 }
+
+#[cfg(test)]
+mod tests;

@@ -62,7 +62,7 @@ impl ServiceState {
         endpoints: &BTreeMap<&str, &EndpointDefinition>,
         context: &Context<'_>,
     ) -> (ServiceSnapshot, Vec<Alarm>) {
-        self.endpoints.retain(|address, _| endpoints.contains_key(address.as_str()));
+        self.follow_membership(endpoints);
         let bindings: Vec<Binding> =
             endpoints.values().map(|e| context.reports.bind(context.now, e)).collect();
         let is_mass_silence = is_mass_silence(context, &bindings);
@@ -138,6 +138,15 @@ impl ServiceState {
             endpoints: out,
         };
         (service, alarms)
+    }
+
+    /// Weights are relative to the largest: with another set of endpoints the published ones are void.
+    fn follow_membership(&mut self, endpoints: &BTreeMap<&str, &EndpointDefinition>) {
+        if self.endpoints.keys().map(String::as_str).eq(endpoints.keys().copied()) {
+            return;
+        }
+        self.endpoints.retain(|address, _| endpoints.contains_key(address.as_str()));
+        self.endpoints.values_mut().for_each(EndpointState::forget_published);
     }
 
     /// The score of each endpoint now, and the smoothed one in use.

@@ -52,15 +52,15 @@ impl Success {
             self.ok_total = feedback.ok_total;
             self.broken_total = feedback.broken_total;
         }
-        let counted = ok.saturating_add(broken);
-        if counted == 0 {
+        let counted = ok as f64 + broken as f64;
+        if counted <= 0.0 {
             self.rate = bounded(self.rate + RECOVERY_PER_S * dt.as_secs_f64(), SUCCESS_MIN, 1.0);
             return ok;
         }
         self.is_known = true;
         // The order within a batch is unknown: each of its outcomes counts as the batch's mean.
-        let mean = ok as f64 / counted as f64;
-        let keep = libm::pow(1.0 - STEP, counted as f64);
+        let mean = ok as f64 / counted;
+        let keep = libm::pow(1.0 - STEP, counted);
         self.rate = bounded(mean + (self.rate - mean) * keep, SUCCESS_MIN, 1.0);
         ok
     }
