@@ -285,7 +285,8 @@ impl Matcher {
 }
 
 /// A service name is a metric label and a key on the wire, so it is plain text.
-fn is_service_name(text: &str) -> bool {
+#[must_use]
+pub fn is_service_name(text: &str) -> bool {
     (1..=SERVICE_NAME_BYTES_MAX).contains(&text.len())
         && text.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-'))
 }
