@@ -74,6 +74,8 @@ impl GpuMemory {
     ) {
         let is_new_boot = self.boot_id != report.boot_id;
         if self.is_known && !is_new_boot && self.received == report.received {
+            // An event's own report may arrive in the same millisecond as the periodic one.
+            self.observe_xids(report, gpu, false, false, overrides);
             return;
         }
         let is_first = !self.is_known;

@@ -117,7 +117,9 @@ impl ServiceState {
 
         let arrival_rate =
             self.arrivals.observe(context.now, context.arrivals.map(|a| a.arrivals_total));
-        let in_flight: Option<u64> = out.iter().map(|e| e.in_flight.map(u64::from)).sum();
+        // What is down answers nothing, and its silence must not hide the others' service time.
+        let up = out.iter().filter(|e| e.hard != HardState::Down);
+        let in_flight: Option<u64> = up.map(|e| e.in_flight.map(u64::from)).sum();
         let mean_service = self.service_time.observe(in_flight, arrival_rate, context.dt);
         let mut alarms = Vec::new();
         match hold {

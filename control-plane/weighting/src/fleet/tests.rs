@@ -423,6 +423,34 @@ fn arrivals_and_service_time_follow_the_counters() {
 }
 
 #[test]
+fn what_is_down_does_not_hide_the_service_time_of_the_others() {
+    let mut rig = Rig::new();
+    for i in 0..3 {
+        rig.engine(i, Engine { running: Some(2), waiting: Some(0), ..Engine::default() });
+    }
+    let step = |rig: &mut Rig, arrivals_total| {
+        rig.inputs.services =
+            vec![ServiceFeedback { service: "llm".into(), arrivals_total, proxies_live: 1 }];
+        rig.after(500).services[0].mean_service
+    };
+    step(&mut rig, 0);
+    assert_eq!(step(&mut rig, 3), None, "e3 is up and unknown");
+    rig.gpu(3).state = GpuState::Lost;
+    assert_eq!(step(&mut rig, 6), Some(Span::secs(1))); // 3·2 in flight / 6 per s
+}
+
+#[test]
+fn removing_the_largest_endpoint_scales_the_others_up() {
+    let mut rig = Rig::new();
+    for i in 1..4 {
+        rig.gpu(i).name = "Tesla T4".into();
+    }
+    assert_eq!(weights(&rig.report()), [10_000, 1_500, 1_500, 1_500]);
+    rig.inputs.endpoints.remove(0);
+    assert_eq!(weights(&rig.after(500)), [10_000; 3]);
+}
+
+#[test]
 fn the_same_step_again_says_the_same() {
     let mut rig = Rig::new();
     rig.clocks(1).event_reasons = Some(0x08);

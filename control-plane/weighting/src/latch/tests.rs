@@ -169,6 +169,14 @@ fn the_same_event_in_the_next_report_is_not_a_second_one() {
 }
 
 #[test]
+fn an_event_in_the_same_millisecond_as_the_last_report_counts() {
+    let mut gpu = Watched::new();
+    gpu.gpu.xids = vec![XidEvent { code: 79, age: Span::ZERO, event_id: 1 }];
+    gpu.observe();
+    assert_eq!(gpu.gate(), 0.0);
+}
+
+#[test]
 fn several_events_in_one_report_all_count() {
     let mut gpu = Watched::new();
     let event = |event_id, code| XidEvent { code, age: Span::ZERO, event_id };
