@@ -133,7 +133,7 @@ impl Intake {
     /// Takes one report and says what became of it.
     pub fn take(&mut self, report: ReportRequest, now: Instant) -> ReportResponse {
         let core = Arc::clone(&self.admitted.core);
-        let sequence = report.sequence;
+        let (sequence, interval_ms) = (report.sequence, report.interval_ms);
         let (node, part) = (report.node.clone(), report.part.clone());
         match self.judge(report, now) {
             Ok(accepted) => {
@@ -157,8 +157,10 @@ impl Intake {
                 tracing::debug!(node, reason = reason.as_str(), text, "report refused");
                 let mut answer = answer(sequence, verdict_of(reason), text);
                 if reason == ReportReason::TooFast {
-                    let per_second = core.config.limits.reports_per_second.max(1);
-                    answer.interval_ms = Some(1_000_u32.div_ceil(per_second));
+                    // Only ever slower: a burst of events is no reason to change the period.
+                    let shortest_ms =
+                        1_000_u32.div_ceil(core.config.limits.reports_per_second.max(1));
+                    answer.interval_ms = (interval_ms < shortest_ms).then_some(shortest_ms);
                 }
                 answer
             }

@@ -127,7 +127,7 @@ impl Limits {
                 256,
                 "processes, Xid events, MIG instances or unsupported calls listed for one GPU",
             ),
-            text_bytes: count(n, "text_bytes", 16..=1_024, 64, "bytes in a name or label"),
+            text_bytes: count(n, "text_bytes", 16..=64, 64, "bytes in a name or label"),
             detail_bytes: count(
                 n,
                 "detail_bytes",
@@ -157,11 +157,11 @@ impl Limits {
                 10,
                 "feedback messages at once from one proxy",
             ),
-            services: count(n, "services", 1..=10_000, 256, "services in the discovery file"),
+            services: count(n, "services", 1..=256, 256, "services in the discovery file"),
             endpoints_per_service: count(
                 n,
                 "endpoints_per_service",
-                1..=50_000,
+                1..=5_000,
                 5_000,
                 "endpoints of one service",
             ),

@@ -12,6 +12,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use tidegate_policy::config::is_service_name;
 use tidegate_strict::{ConfigError, Need, Node, Shape, Value};
 
 use super::{Directory, DiscoveryStatus, EndpointEntry, ServiceEntry};
@@ -44,7 +45,14 @@ pub fn shape(limits: &Limits) -> Shape {
 fn read(n: &mut Node<'_>, limits: &Limits) -> Directory {
     n.int("version", 1..=1, Need::Required, "version of this format");
     let services = n.list("services", 0..=limits.services, "services by name", |n| {
-        let name = n.text("name", limits.text_bytes, Need::Required, "name of the service");
+        let name = n.parsed(
+            "name",
+            "name of 1..=64 bytes from a-z, 0-9, `.`, `_`, `-`",
+            Need::Required,
+            |s| is_service_name(s).then(|| s.to_owned()),
+            "name of the service, as the filter's configuration has it",
+        );
+        let name = name.unwrap_or_default();
         let endpoints =
             n.list("endpoints", 0..=limits.endpoints_per_service, "its model servers", |n| {
                 let address = n.parsed(
@@ -81,11 +89,6 @@ fn broken_rules(directory: &Directory, limits: &Limits) -> Vec<ConfigError> {
     let mut errors = Vec::new();
     let mut names = BTreeSet::new();
     for (s, service) in directory.services.iter().enumerate() {
-        if !text::is_name(&service.name, limits.text_bytes) {
-            let rule_text =
-                format!("{:?} is outside {}", service.name, text::name_rule(limits.text_bytes));
-            errors.push(rule(format!("services[{s}].name"), rule_text));
-        }
         if !names.insert(service.name.as_str()) {
             errors.push(rule(
                 format!("services[{s}].name"),

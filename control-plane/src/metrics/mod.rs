@@ -5,7 +5,7 @@
 //! closed sets, or names that discovery and the report limits bound.
 
 pub mod expose;
-mod names;
+pub mod names;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

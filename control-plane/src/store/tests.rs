@@ -1,1 +1,203 @@
+use proptest::prelude::*;
+use tidegate_policy::units::Time;
+use tidegate_weighting::input::{DriverStatus, GpuSample, Utilization, Workload};
 
+use super::*;
+
+fn stream(id: u64) -> Stream {
+    Stream { id: StreamId(id), stop: CancellationToken::new() }
+}
+
+fn limits() -> Limits {
+    Limits::defaults().unwrap()
+}
+
+/// A report whose content tells which one it is.
+fn offer(node: &str, boot: u64, sequence: u64) -> Offer {
+    let boot_id = format!("boot-{boot}");
+    let report = NodeReport {
+        node: node.into(),
+        boot_id: boot_id.clone(),
+        interval: Span::ms((boot * 1_000).saturating_add(sequence)),
+        ..NodeReport::default()
+    };
+    Offer { node: node.into(), boot_id, sequence, report, ..Offer::default() }
+}
+
+fn held(store: &Store) -> (String, u64, u64) {
+    let (_, _, entry) = store.entries().next().unwrap();
+    (entry.boot_id.clone(), entry.sequence, entry.report.interval.as_ms())
+}
+
+#[test]
+fn older_equal_and_repeated_reports_change_nothing() {
+    let now = Instant::now();
+    let s = stream(1);
+    let mut store = Store::new(&limits());
+    for (sequence, expected) in [
+        (5, Ok(Accepted::Event)),
+        (5, Err(Refusal::Sequence { stored: 5 })),
+        (4, Err(Refusal::Sequence { stored: 5 })),
+        (0, Err(Refusal::Sequence { stored: 5 })),
+        (6, Ok(Accepted::Usual)),
+        (u64::MAX, Ok(Accepted::Usual)),
+        (u64::MAX, Err(Refusal::Sequence { stored: u64::MAX })),
+    ] {
+        assert_eq!(store.offer(now, &s, offer("n", 1, sequence)), expected, "{sequence}");
+    }
+    let (_, _, entry) = store.entries().next().unwrap();
+    assert_eq!((entry.accepted, entry.refused), (3, 4));
+}
+
+#[test]
+fn replaced_boot_never_comes_back() {
+    let now = Instant::now();
+    let mut store = Store::new(&limits());
+    store.offer(now, &stream(1), offer("n", 1, 900)).unwrap();
+    store.offer(now, &stream(2), offer("n", 2, 1)).unwrap();
+    assert_eq!(store.offer(now, &stream(3), offer("n", 1, 901)), Err(Refusal::RetiredBoot));
+    assert_eq!(held(&store), ("boot-2".into(), 1, 2_001));
+}
+
+#[test]
+fn boot_changes_only_with_a_new_stream() {
+    let now = Instant::now();
+    let s = stream(1);
+    let mut store = Store::new(&limits());
+    store.offer(now, &s, offer("n", 1, 1)).unwrap();
+    assert_eq!(store.offer(now, &s, offer("n", 2, 1)), Err(Refusal::BootChanged));
+    assert!(store.offer(now, &stream(2), offer("n", 2, 1)).is_ok());
+}
+
+#[test]
+fn newer_stream_of_a_reporter_ends_the_older() {
+    let now = Instant::now();
+    let (old, new) = (stream(1), stream(2));
+    let mut store = Store::new(&limits());
+    store.offer(now, &old, offer("n", 1, 1)).unwrap();
+    store.offer(now, &old, offer("n", 1, 2)).unwrap();
+    assert!(!old.stop.is_cancelled());
+    store.offer(now, &new, offer("n", 1, 3)).unwrap();
+    assert!(old.stop.is_cancelled());
+    assert!(!new.stop.is_cancelled());
+    // The end of the old stream does not disconnect the new one.
+    store.close(old.id);
+    assert_eq!(store.entries().filter(|(_, _, e)| e.stream.is_some()).count(), 1);
+    store.close(new.id);
+    assert_eq!(store.entries().filter(|(_, _, e)| e.stream.is_some()).count(), 0);
+}
+
+#[test]
+fn replay_does_not_take_a_stream_over() {
+    let now = Instant::now();
+    let (live, attacker) = (stream(1), stream(2));
+    let mut store = Store::new(&limits());
+    store.offer(now, &live, offer("n", 1, 7)).unwrap();
+    assert!(store.offer(now, &attacker, offer("n", 1, 7)).is_err());
+    assert!(!live.stop.is_cancelled());
+}
+
+#[test]
+fn nodes_and_parts_are_taken_at_the_limit_and_refused_above() {
+    let now = Instant::now();
+    let limits = Limits { nodes: 2, parts_per_node: 2, ..limits() };
+    let mut store = Store::new(&limits);
+    let part = |node: &str, part: &str| Offer { part: part.into(), ..offer(node, 1, 1) };
+    assert!(store.offer(now, &stream(1), part("a", "0")).is_ok());
+    assert!(store.offer(now, &stream(2), part("a", "1")).is_ok());
+    assert_eq!(store.offer(now, &stream(3), part("a", "2")), Err(Refusal::Parts { max: 2 }));
+    assert!(store.offer(now, &stream(4), part("b", "")).is_ok());
+    assert_eq!(store.offer(now, &stream(5), part("c", "")), Err(Refusal::Nodes { max: 2 }));
+    // A known node goes on.
+    assert!(store.offer(now, &stream(4), Offer { sequence: 2, ..part("b", "") }).is_ok());
+}
+
+#[test]
+fn silent_node_is_forgotten_at_the_expiry_and_not_before() {
+    let now = Instant::now();
+    let expiry = Duration::from_secs(600);
+    let mut store = Store::new(&limits());
+    store.offer(now, &stream(1), offer("n", 1, 1)).unwrap();
+    store.expire(now + expiry - Duration::from_millis(1), expiry);
+    assert_eq!(store.entries().count(), 1);
+    store.expire(now + expiry, expiry);
+    assert_eq!(store.entries().count(), 0);
+}
+
+#[test]
+fn parts_of_a_node_are_joined_and_keep_their_ages() {
+    let now = Instant::now();
+    let mut store = Store::new(&limits());
+    let part = |name: &str, received_ms: u64, age_ms: u64| {
+        let mut offer = offer("n", received_ms, 1);
+        offer.part = name.into();
+        offer.report.received = Time::ms(received_ms);
+        offer.report.driver = if name == "0" { DriverStatus::Failed } else { DriverStatus::Ok };
+        offer.report.gpus = vec![GpuSample {
+            uuid: format!("GPU-{name}"),
+            utilization: Some(Aged { age: Span::ms(age_ms), values: Utilization::default() }),
+            ..GpuSample::default()
+        }];
+        offer.report.workloads =
+            vec![Workload { endpoint: format!("1.1.1.{name}:80"), ..Workload::default() }];
+        offer
+    };
+    store.offer(now, &stream(1), part("0", 1_000, 20)).unwrap();
+    store.offer(now + Duration::from_millis(500), &stream(2), part("1", 1_500, 30)).unwrap();
+    let [joined] = &store.reports()[..] else { panic!("one report per node") };
+    assert_eq!(joined.received, Time::ms(1_500));
+    assert_eq!(joined.driver, DriverStatus::Failed, "the worse one shows");
+    let ages: Vec<(&str, u64)> =
+        joined.gpus.iter().map(|g| (g.uuid.as_str(), g.utilization.unwrap().age.as_ms())).collect();
+    // Part 0 was sampled 20 ms before 1000, which is 520 ms before 1500.
+    assert_eq!(ages, [("GPU-0", 520), ("GPU-1", 30)]);
+    assert_eq!(joined.workloads.len(), 2);
+}
+
+#[test]
+fn one_node_sends_at_most_at_its_rate() {
+    let now = Instant::now();
+    let limits = Limits { reports_per_second: 2, reports_burst: 3, ..limits() };
+    let mut store = Store::new(&limits);
+    assert!(store.may_send(now, "n", ""), "unknown nodes may");
+    store.offer(now, &stream(1), offer("n", 1, 1)).unwrap();
+    // The first report took one of three.
+    let sent: Vec<bool> = (0..3).map(|_| store.may_send(now, "n", "")).collect();
+    assert_eq!(sent, [true, true, false]);
+    assert!(store.may_send(now, "other", ""));
+    assert!(store.may_send(now + Duration::from_millis(501), "n", ""));
+}
+
+proptest! {
+    /// Whatever the order, with repeats: what is held is the highest sequence of the newest boot.
+    #[test]
+    fn state_is_the_newest_report_in_any_order(
+        boots in proptest::collection::vec(
+            proptest::collection::vec(0_u64..20, 1..12), 1..5,
+        ),
+        replays in proptest::collection::vec((0_usize..5, 0_u64..20), 0..20),
+    ) {
+        let now = Instant::now();
+        let mut store = Store::new(&limits());
+        let mut sent: Vec<(u64, u64)> = Vec::new();
+        for (boot, sequences) in boots.iter().enumerate() {
+            let boot = u64::try_from(boot).unwrap();
+            let s = stream(boot);
+            for sequence in sequences {
+                let _ = store.offer(now, &s, offer("n", boot, *sequence));
+                sent.push((boot, *sequence));
+            }
+        }
+        let newest = u64::try_from(boots.len() - 1).unwrap();
+        let highest = *boots.last().unwrap().iter().max().unwrap();
+        let expected = (format!("boot-{newest}"), highest, newest * 1_000 + highest);
+        prop_assert_eq!(held(&store), expected.clone());
+        // Replays of anything that was ever sent change no field, on whatever stream they come.
+        for (at, stream_id) in replays {
+            let (boot, sequence) = sent[at % sent.len()];
+            let replayed = store.offer(now, &stream(100 + stream_id), offer("n", boot, sequence));
+            prop_assert!(replayed.is_err());
+            prop_assert_eq!(held(&store), expected.clone());
+        }
+    }
+}

@@ -53,6 +53,15 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// A name that somebody else makes, such as an Envoy node id: longer, and of any printable text.
+    pub(super) fn identity(&mut self, path: fmt::Arguments<'_>, value: &str) {
+        let bytes_max = self.limits.detail_bytes;
+        if value.is_empty() || value.len() > bytes_max || value.chars().any(char::is_control) {
+            let allowed = format!("1..={bytes_max} bytes without control characters");
+            self.refuse(path, &quoted(value), &allowed);
+        }
+    }
+
     pub(super) fn text(&mut self, path: fmt::Arguments<'_>, value: &str) {
         let bytes_max = self.limits.text_bytes;
         if value.len() > bytes_max || value.chars().any(char::is_control) {

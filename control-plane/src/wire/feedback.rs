@@ -18,7 +18,7 @@ const IN_FLIGHT_MAX: u32 = 1_000_000;
 /// What is wrong with it, with path, value and range.
 pub fn hello(h: v1::Hello, limits: &Limits) -> Result<Hello, String> {
     let mut check = Check::new(limits);
-    check.name(format_args!("hello.proxy_id"), &h.proxy_id);
+    check.identity(format_args!("hello.proxy_id"), &h.proxy_id);
     check.length(format_args!("hello.services"), h.services.len(), limits.services_per_hello);
     for (i, service) in h.services.iter().enumerate().take(limits.services_per_hello) {
         check.name(format_args!("hello.services[{i}]"), service);
