@@ -6,8 +6,8 @@
 //! the listener's doing (`early_header_mutation` in `istio/standalone/envoy.yaml`).
 
 use crate::host;
-use crate::root::Worker;
 use crate::stats::Metric;
+use crate::worker::Worker;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 use std::cell::RefCell;

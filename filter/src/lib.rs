@@ -1,6 +1,6 @@
 //! The proxy-wasm filter: glue between Envoy and `tidegate-policy`, which decides everything.
 //!
-//! `root` is one VM, `http` one request, `host` all of Envoy's side, `watch` the stream to the control
+//! `root` and `worker` are one VM, `http` one request, `host` all of Envoy's side, `watch` the stream to the control
 //! plane, `wire` the messages. The modules that are public know nothing of the host.
 
 #![cfg_attr(
@@ -16,6 +16,7 @@ pub mod stats;
 pub mod upstream;
 mod watch;
 pub mod wire;
+mod worker;
 
 use proxy_wasm::types::LogLevel;
 

@@ -21,10 +21,6 @@ pub enum Metric {
     Outcomes,
     /// Tries after the first, by service.
     Retries,
-    /// Requests that Envoy sent to another endpoint than the one picked first, retries apart.
-    Misses,
-    /// Requests under way, by service.
-    InFlight,
     /// Rung of the degradation ladder, by service; 0 is the full algorithm.
     Rung,
     /// Time since the last fleet update arrived.
@@ -41,18 +37,14 @@ pub enum Metric {
     DecodeErrors,
     /// Feedback messages sent.
     Feedback,
-    /// Calls that Envoy refused, by `reason`.
-    HostErrors,
 }
 
 impl Metric {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 12] = [
         Self::Requests,
         Self::Picks,
         Self::Outcomes,
         Self::Retries,
-        Self::Misses,
-        Self::InFlight,
         Self::Rung,
         Self::SnapshotAge,
         Self::StreamState,
@@ -61,7 +53,6 @@ impl Metric {
         Self::Updates,
         Self::DecodeErrors,
         Self::Feedback,
-        Self::HostErrors,
     ];
 
     #[must_use]
@@ -71,8 +62,6 @@ impl Metric {
             Self::Picks => "tidegate_picks_total",
             Self::Outcomes => "tidegate_outcomes_total",
             Self::Retries => "tidegate_retries_total",
-            Self::Misses => "tidegate_misses_total",
-            Self::InFlight => "tidegate_in_flight",
             Self::Rung => "tidegate_ladder_rung",
             Self::SnapshotAge => "tidegate_snapshot_age_ms",
             Self::StreamState => "tidegate_stream_state",
@@ -81,7 +70,6 @@ impl Metric {
             Self::Updates => "tidegate_updates_total",
             Self::DecodeErrors => "tidegate_decode_errors_total",
             Self::Feedback => "tidegate_feedback_total",
-            Self::HostErrors => "tidegate_host_errors_total",
         }
     }
 
@@ -91,12 +79,8 @@ impl Metric {
         match self {
             Self::Requests => Some("decision"),
             Self::Outcomes => Some("outcome"),
-            Self::Picks | Self::StreamEnds | Self::DecodeErrors | Self::HostErrors => {
-                Some("reason")
-            }
+            Self::Picks | Self::StreamEnds | Self::DecodeErrors => Some("reason"),
             Self::Retries
-            | Self::Misses
-            | Self::InFlight
             | Self::Rung
             | Self::SnapshotAge
             | Self::StreamState

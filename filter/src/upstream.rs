@@ -8,7 +8,7 @@
 //! varint with a leading zero group.
 
 /// Longest cluster name and longest authority: lengths up to here are one ASCII byte.
-pub const NAME_BYTES_MAX: usize = 127;
+pub use tidegate_policy::config::PLANE_BYTES_MAX as NAME_BYTES_MAX;
 
 /// Field numbers with wire type 2, and the unknown one that pads.
 const GRPC_SERVICE_ENVOY_GRPC: u8 = 1 << 3 | 2;
