@@ -1,3 +1,5 @@
+//! Long, because one type has a method for each kind of field, and they read best side by side.
+
 use alloc::{boxed::Box, format, string::String, vec::Vec};
 use core::ops::RangeInclusive;
 

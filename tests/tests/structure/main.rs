@@ -3,6 +3,8 @@
 
 mod agreement;
 mod arrows;
+mod examples;
+mod generated;
 mod manifests;
 mod patches;
 mod support;
