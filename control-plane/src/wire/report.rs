@@ -63,7 +63,7 @@ pub fn offer(r: v1::ReportRequest, received: Time, limits: &Limits) -> Result<Of
     let mut gpus = Vec::with_capacity(r.gpus.len());
     for (i, g) in r.gpus.into_iter().enumerate() {
         if !uuids.insert(g.uuid.clone()) {
-            check.refuse(format_args!("gpus[{i}].uuid"), &g.uuid, "listed once");
+            check.refuse(format_args!("gpus[{i}].uuid"), &g.uuid, "names that are listed once");
         }
         gpus.push(gpu(&mut check, i, g));
     }
