@@ -27,6 +27,7 @@ use crate::{
 
 mod counts;
 mod ending;
+mod health;
 mod service;
 
 pub use ending::ServedFacts;

@@ -2,8 +2,9 @@
 //!
 //! Input: full and partial updates. Output: the merged state with receive times. Order is judged by
 //! epoch within one control-plane instance and by the receive time on this worker's clock, never by a
-//! sender's clock. A full update replaces everything; a partial one changes what it lists, and says by
-//! arriving that all the rest is as it was, its age included. An update is taken whole or refused
+//! sender's clock. A full update replaces everything; a partial one changes what it lists. What it does
+//! not list is as it was, but for its age: an endpoint is listed whenever there is new data on it, so
+//! the data of one that is not listed has grown older. An update is taken whole or refused
 //! whole: [`Fleet::apply`] checks everything before it changes anything, so a bad message leaves the
 //! last good state in force.
 
@@ -195,7 +196,7 @@ pub struct Endpoint {
     pub slots: Option<u32>,
     pub gate: PerMille,
     pub success: Option<BasisPoints>,
-    /// Age of the data when the newest update was sent.
+    /// Age of the data at `listed`.
     pub age: Option<Span>,
     pub hard: Hard,
     pub node: Arc<str>,
@@ -344,7 +345,6 @@ impl Fleet {
     #[must_use]
     pub fn export(&self, now: Time) -> Option<Update> {
         let head = self.head?;
-        let waited = now.since(head.received);
         let services = self.services.iter().map(|(name, service)| ServiceUpdate {
             name: String::from(&**name),
             arrival_rate: service.arrival_rate,
@@ -358,7 +358,7 @@ impl Fleet {
                     slots: e.slots,
                     gate: e.gate,
                     success: e.success,
-                    age: e.age.map(|age| age.plus(waited)),
+                    age: e.data_age(now),
                     hard: e.hard,
                     node: String::from(&*e.node),
                     gpu_type: String::from(&*e.gpu_type),
@@ -379,6 +379,14 @@ impl Fleet {
             services: services.collect(),
             services_removed: Vec::new(),
         })
+    }
+}
+
+impl Endpoint {
+    /// Age of the data at `now`; `None`: there is none.
+    #[must_use]
+    pub fn data_age(&self, now: Time) -> Option<Span> {
+        self.age.map(|age| age.plus(now.since(self.listed)))
     }
 }
 

@@ -3,11 +3,6 @@
 //! Rows of the pick table stand at the same index as their endpoints. A snapshot joins by address, so
 //! counts, success rates and turns of an endpoint outlive every update. An endpoint that is gone keeps
 //! its row, without health, until its last request has ended.
-//!
-//! Health of an endpoint = gate × success factor × ramp. When the healthy capacity of those that are up
-//! falls under half of all capacity that should be there (panic), gates and success rates are ignored
-//! and only hard-down ones stay out: spreading over doubtful endpoints beats piling up on the few
-//! healthy ones. The ramp does not count towards panic, or every start would be one.
 
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 
@@ -16,14 +11,11 @@ use crate::{
     ladder::{Rung, counts_age_max},
     local::Local,
     pick::{Arrivals, Demand, Rate, Reported, Row, Table},
-    ramp,
     snapshot::{self, Fleet, Hard},
     success::{self, Success},
     units::{Span, Time},
 };
 
-/// Healthy capacity under this share of all capacity is panic.
-const PANIC_SHARE: f64 = 0.5;
 /// The table is derived again after this time also when nothing was heard.
 const REFRESH: Span = Span::ms(100);
 /// Tables up to this size are derived again with each failure, larger ones at the next tick.
@@ -45,7 +37,7 @@ pub(super) enum Standing {
 pub(super) struct Endpoint {
     pub address: Arc<str>,
     /// What the snapshot says; `None` when the endpoint is gone.
-    data: Option<snapshot::Endpoint>,
+    pub data: Option<snapshot::Endpoint>,
     pub local: Local,
     pub success: Success,
 }
@@ -53,8 +45,8 @@ pub(super) struct Endpoint {
 #[derive(Debug)]
 pub(super) struct Service {
     pub name: Arc<str>,
-    slow_start: Span,
-    endpoints: Vec<Endpoint>,
+    pub(super) slow_start: Span,
+    pub(super) endpoints: Vec<Endpoint>,
     pub table: Table,
     heard: Option<Heard>,
     pub arrivals: u64,
@@ -62,10 +54,10 @@ pub(super) struct Service {
     peer_arrivals: u64,
     peer_arrivals_fed: u64,
     rate: Rate,
-    rung: Rung,
+    pub(super) rung: Rung,
     standing: Standing,
     refreshed: Option<Time>,
-    rates: Vec<f64>,
+    pub(super) rates: Vec<f64>,
 }
 
 /// What the snapshot says of the service as a whole.
@@ -143,7 +135,7 @@ impl Service {
             self.refresh(now);
             return;
         };
-        let data_age = service.endpoints().filter_map(|(_, e)| e.age).min();
+        let data_age = service.endpoints().filter_map(|(_, e)| e.data_age(received)).min();
         let heard = Heard {
             received,
             period: fleet.period(),
@@ -201,7 +193,7 @@ impl Service {
         for (row, endpoint) in rows.iter_mut().zip(&self.endpoints) {
             let Some(data) = &endpoint.data else { continue };
             // Counts that the proxies themselves reported are about a period old.
-            let age = data.age.unwrap_or(heard.period);
+            let age = data.data_age(heard.received).unwrap_or(heard.period);
             let then = endpoint.local.in_flight_at(heard.received.minus(age));
             row.reported = match data.in_flight {
                 None => Reported::Unknown,
@@ -257,122 +249,6 @@ impl Service {
         };
         self.standing = self.derive(now);
         self.table.refresh();
-    }
-
-    fn derive(&mut self, now: Time) -> Standing {
-        for row in self.table.rows_mut() {
-            row.health = 0.0;
-        }
-        if self.rung == Rung::NoSnapshot {
-            return Standing::NoSnapshot;
-        }
-        let hard = |kind: Hard| {
-            self.endpoints.iter().filter(move |e| e.data.as_ref().is_some_and(|d| d.hard == kind))
-        };
-        let (up, draining, down) =
-            (hard(Hard::Up).count(), hard(Hard::Draining).count(), hard(Hard::Down).count());
-        match (up, draining, down) {
-            (0, 0, 0) => Standing::NoEndpoints,
-            (0, 0, _) => Standing::Down,
-            (0, _, _) => {
-                self.set_weights(now);
-                self.set_health(Hard::Draining, |_| 1.0);
-                Standing::Ready(Some(PickReason::Draining))
-            }
-            _ => {
-                self.set_weights(now);
-                self.derive_up(now)
-            }
-        }
-    }
-
-    fn derive_up(&mut self, now: Time) -> Standing {
-        let believes_gates = self.rung <= Rung::CountsIgnored;
-        let rate = |e: &Endpoint, data: &snapshot::Endpoint| {
-            let fleet = data.success.filter(|_| believes_gates).map_or(1.0, |bp| bp.ratio());
-            e.success.value(now).min(fleet)
-        };
-        let mut rates = core::mem::take(&mut self.rates);
-        rates.clear();
-        for (e, data) in self.endpoints.iter().filter_map(|e| Some((e, e.data.as_ref()?))) {
-            if data.hard == Hard::Up {
-                rates.push(rate(e, data));
-            }
-        }
-        let median = success::median(&mut rates);
-        self.rates = rates;
-        let soft = |e: &Endpoint, data: &snapshot::Endpoint| {
-            let gate = if believes_gates { data.gate.ratio() } else { 1.0 };
-            gate * success::factor(rate(e, data), median)
-        };
-        let (mut healthy, mut all) = (0.0, 0.0);
-        for (row, e) in self.table.rows().iter().zip(&self.endpoints) {
-            match &e.data {
-                Some(data) if data.hard == Hard::Up => {
-                    healthy += row.weight * soft(e, data);
-                    all += row.weight;
-                }
-                Some(data) if data.hard == Hard::Down => all += row.weight,
-                // A draining endpoint is meant to leave; its capacity is not missed.
-                _ => {}
-            }
-        }
-        let slow_start = self.slow_start;
-        let ramp = |data: &snapshot::Endpoint| {
-            let healthy_for = ramp::healthy_for(data.healthy_for, data.listed, now);
-            ramp::ramp(healthy_for, slow_start)
-        };
-        let is_panic = healthy < PANIC_SHARE * all;
-        for (row, e) in self.table.rows_mut().iter_mut().zip(&self.endpoints) {
-            if let Some(data) = e.data.as_ref().filter(|data| data.hard == Hard::Up) {
-                row.health = ramp(data) * if is_panic { 1.0 } else { soft(e, data) };
-            }
-        }
-        Standing::Ready(is_panic.then_some(PickReason::Panic))
-    }
-
-    fn set_health(&mut self, of: Hard, health: impl Fn(&snapshot::Endpoint) -> f64) {
-        for (row, e) in self.table.rows_mut().iter_mut().zip(&self.endpoints) {
-            if let Some(data) = e.data.as_ref().filter(|data| data.hard == of) {
-                row.health = health(data);
-            }
-        }
-    }
-
-    /// Capacity by rung: measured, by GPU type, or all alike.
-    fn set_weights(&mut self, now: Time) {
-        let is_new = |data: &snapshot::Endpoint| {
-            let healthy_for = ramp::healthy_for(data.healthy_for, data.listed, now);
-            self.slow_start > Span::ZERO && healthy_for.is_some_and(|h| h < ramp::WEIGHT_UNKNOWN)
-        };
-        let mut medians: BTreeMap<Arc<str>, Option<f64>> = BTreeMap::new();
-        if self.rung <= Rung::CountsIgnored {
-            for data in self.endpoints.iter().filter_map(|e| e.data.as_ref()) {
-                if is_new(data) && !medians.contains_key(&data.gpu_type) {
-                    let settled = self.endpoints.iter().filter_map(|e| e.data.as_ref());
-                    let mut weights: Vec<f64> = settled
-                        .filter(|d| d.gpu_type == data.gpu_type && !is_new(d))
-                        .map(|d| f64::from(d.weight.get()))
-                        .collect();
-                    let median = (!weights.is_empty()).then(|| success::median(&mut weights));
-                    medians.insert(data.gpu_type.clone(), median);
-                }
-            }
-        }
-        let weights = self.endpoints.iter().map(|e| match (&e.data, self.rung) {
-            (None, _) | (_, Rung::NoSnapshot | Rung::EqualWeights) => 1.0,
-            (Some(data), Rung::TypeCapacity) => f64::from(data.type_weight.get()),
-            (Some(data), Rung::Full | Rung::Ageing | Rung::CountsIgnored) => {
-                let median = medians.get(&data.gpu_type).copied().flatten();
-                match median.filter(|_| is_new(data)) {
-                    Some(median) => median,
-                    None => f64::from(data.weight.get()),
-                }
-            }
-        });
-        for (row, weight) in self.table.rows_mut().iter_mut().zip(weights) {
-            row.weight = weight;
-        }
     }
 
     /// What water-filling pours now.

@@ -82,6 +82,14 @@ impl Rig {
     }
 
     fn hear_of(&mut self, name: &str, now: Time, endpoints: Vec<EndpointUpdate>) {
+        self.apply(name, now, endpoints, Extent::Full);
+    }
+
+    fn hear_changes(&mut self, now: Time, endpoints: Vec<EndpointUpdate>) {
+        self.apply("llm", now, endpoints, Extent::Changes);
+    }
+
+    fn apply(&mut self, name: &str, now: Time, endpoints: Vec<EndpointUpdate>, extent: Extent) {
         self.epoch += 1;
         let service = ServiceUpdate {
             name: name.into(),
@@ -95,7 +103,7 @@ impl Rig {
             instance: 1,
             period: Span::ms(500),
             proxies_live: 1,
-            extent: Extent::Full,
+            extent,
             services: vec![service],
             services_removed: vec![],
         };

@@ -105,11 +105,14 @@ fn changes_touch_what_they_list() {
 }
 
 #[test]
-fn an_empty_change_confirms_the_rest() {
+fn an_empty_change_confirms_the_rest_while_its_data_grows_older() {
     let mut fleet = fleet();
     fleet.apply(t(9_000), update(6, Extent::Changes, vec![])).unwrap();
     assert_eq!(fleet.age(t(9_000)), Some(Span::ZERO));
-    assert_eq!(fleet.service("a").unwrap().len(), 2);
+    let a = fleet.service("a").unwrap();
+    assert_eq!(a.len(), 2);
+    // 100 ms when it was listed at 1 s, and 8 s since
+    assert_eq!(a.endpoint("10.0.0.1:80").unwrap().data_age(t(9_000)), Some(Span::ms(8_100)));
 }
 
 #[test]

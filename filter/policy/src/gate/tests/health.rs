@@ -191,6 +191,30 @@ fn a_silent_endpoint_is_not_an_idle_one() {
 }
 
 #[test]
+fn an_endpoint_that_is_no_longer_listed_grows_silent() {
+    let busy = |a| EndpointUpdate { in_flight: Some(5), ..up(a) };
+    let mut rig = Rig::knowing("", vec![up(A), busy(B), busy(C)]);
+    // The control plane has news of B and C only; A said 0, 100 ms before 10 s.
+    for step in 1..=10 {
+        let now = t(10_000 + step * 500);
+        rig.hear_changes(now, vec![busy(B), busy(C)]);
+        let share = rig.shares(now, 300, &[A])[0];
+        // Believed up to 5 s: 4.6 s at step 9, 5.1 s at step 10.
+        assert_eq!(share >= 1.0, step < 10, "{step}: {share}");
+    }
+    assert_eq!(rig.gate.rung(), Rung::Full);
+}
+
+#[test]
+fn a_control_plane_without_news_descends_the_ladder() {
+    let mut rig = Rig::knowing("", vec![up(A), up(B)]);
+    rig.hear_changes(t(16_000), vec![]);
+    assert_eq!(rig.gate.rung(), Rung::CountsIgnored);
+    rig.hear_changes(t(60_000), vec![]);
+    assert_eq!(rig.gate.rung(), Rung::TypeCapacity);
+}
+
+#[test]
 fn the_rung_is_that_of_the_freshest_data() {
     let age = |a, ms| EndpointUpdate { age: Some(Span::ms(ms)), ..up(a) };
     let rung = |endpoints| Rig::knowing("", endpoints).gate.rung();
