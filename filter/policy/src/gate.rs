@@ -309,15 +309,19 @@ impl Gate {
 
     /// What the other workers of this Envoy count; each call replaces the one before.
     pub fn on_peers(&mut self, now: Time, peers: Vec<WorkerCounts>) {
+        let mut peers = peers;
+        peers.retain(|peer| peer.worker != self.worker && counts::is_live(peer, now));
+        for service in &mut self.services {
+            let arrivals = counts::new_arrivals(&self.peers, &peers, &service.name);
+            service.peer_arrivals = service.peer_arrivals.saturating_add(arrivals);
+        }
         self.peers = peers;
-        self.peers.retain(|peer| peer.worker != self.worker && counts::is_live(peer, now));
         self.count_peers();
     }
 
     fn count_peers(&mut self) {
         for service in &mut self.services {
-            let (arrivals, in_flight) = counts::sum(&self.peers, &service.name);
-            service.set_peers(arrivals, &in_flight);
+            service.set_peers(&counts::in_flight(&self.peers, &service.name));
         }
     }
 

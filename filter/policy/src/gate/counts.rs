@@ -42,18 +42,31 @@ pub(super) fn of(worker: u64, now: Time, services: &[Service]) -> WorkerCounts {
     WorkerCounts { worker, at: now, services }
 }
 
-/// Arrivals and in-flight requests of all `peers` in one service.
-pub(super) fn sum<'a>(peers: &'a [WorkerCounts], name: &str) -> (u64, BTreeMap<&'a str, u32>) {
-    let mut arrivals = 0_u64;
+/// In-flight requests of all `peers` in one service, by endpoint.
+pub(super) fn in_flight<'a>(peers: &'a [WorkerCounts], name: &str) -> BTreeMap<&'a str, u32> {
     let mut in_flight: BTreeMap<&str, u32> = BTreeMap::new();
     for service in peers.iter().flat_map(|p| &p.services).filter(|s| *s.service == *name) {
-        arrivals = arrivals.saturating_add(service.arrivals);
         for endpoint in &service.endpoints {
             let sum = in_flight.entry(&endpoint.address).or_insert(0);
             *sum = sum.saturating_add(endpoint.in_flight);
         }
     }
-    (arrivals, in_flight)
+    in_flight
+}
+
+/// Arrivals in one service between two readings of the same workers. A worker that comes, or comes
+/// back, has counted for a time that nobody knows: its count begins now.
+pub(super) fn new_arrivals(before: &[WorkerCounts], after: &[WorkerCounts], name: &str) -> u64 {
+    let arrivals = |worker: &WorkerCounts| {
+        worker.services.iter().find(|s| *s.service == *name).map_or(0, |s| s.arrivals)
+    };
+    let mut sum = 0_u64;
+    for worker in after {
+        if let Some(past) = before.iter().find(|past| past.worker == worker.worker) {
+            sum = sum.saturating_add(arrivals(worker).saturating_sub(arrivals(past)));
+        }
+    }
+    sum
 }
 
 /// In flight and totals by address.

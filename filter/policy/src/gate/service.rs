@@ -51,8 +51,8 @@ pub(super) struct Service {
     heard: Option<Heard>,
     pub arrivals: u64,
     arrivals_fed: u64,
-    peer_arrivals: u64,
-    peer_arrivals_fed: u64,
+    /// Arrivals at the other workers since the last tick.
+    pub peer_arrivals: u64,
     rate: Rate,
     pub(super) rung: Rung,
     standing: Standing,
@@ -83,7 +83,6 @@ impl Service {
             arrivals: 0,
             arrivals_fed: 0,
             peer_arrivals: 0,
-            peer_arrivals_fed: 0,
             rate: Rate::new(now),
             rung: Rung::NoSnapshot,
             standing: Standing::NoSnapshot,
@@ -256,12 +255,17 @@ impl Service {
         let heard = self.heard;
         Demand::of(&Arrivals {
             fleet_rate: heard.and_then(|h| h.fleet_rate),
-            own_rate: self.rate.per_second(),
+            own_rate: self.own_rate(),
             proxies_live: heard.map_or(1, |h| h.proxies_live),
             period: heard.map_or(Span::ZERO, |h| h.period),
             age: heard.map_or(Span::ZERO, |h| now.since(h.received).plus(h.data_age)),
             mean_service: heard.and_then(|h| h.mean_service),
         })
+    }
+
+    /// Requests a second that this Envoy gets.
+    pub(super) const fn own_rate(&self) -> f64 {
+        self.rate.per_second()
     }
 
     /// Changes the counts of one endpoint, and its row with them.
@@ -286,11 +290,8 @@ impl Service {
         }
     }
 
-    /// Takes the sum of the other workers' counts.
-    pub(super) fn set_peers(&mut self, arrivals: u64, in_flight: &BTreeMap<&str, u32>) {
-        // When a worker leaves, the sum falls; that is no arrival.
-        self.peer_arrivals_fed = self.peer_arrivals_fed.min(arrivals);
-        self.peer_arrivals = arrivals;
+    /// Takes the in-flight counts of the other workers.
+    pub(super) fn set_peers(&mut self, in_flight: &BTreeMap<&str, u32>) {
         for (at, endpoint) in self.endpoints.iter_mut().enumerate() {
             endpoint.local.peers = in_flight.get(&*endpoint.address).copied().unwrap_or(0);
             if let Some(row) = self.table.row_mut(at) {
@@ -301,10 +302,9 @@ impl Service {
 
     pub(super) fn on_tick(&mut self, now: Time) {
         let own = self.arrivals.saturating_sub(self.arrivals_fed);
-        let peers = self.peer_arrivals.saturating_sub(self.peer_arrivals_fed);
-        self.rate.feed(now, own.saturating_add(peers));
+        self.rate.feed(now, own.saturating_add(self.peer_arrivals));
         self.arrivals_fed = self.arrivals;
-        self.peer_arrivals_fed = self.peer_arrivals;
+        self.peer_arrivals = 0;
         for endpoint in &mut self.endpoints {
             endpoint.local.mark(now);
         }

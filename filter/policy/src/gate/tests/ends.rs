@@ -38,6 +38,17 @@ fn a_first_try_that_answers_is_charged_once() {
 }
 
 #[test]
+fn the_first_byte_moves_the_time_to_first_token() {
+    let (mut rig, ticket) = with_list_abc();
+    // Before the headers a first byte says nothing.
+    rig.gate.on_first_byte(t(10_050), &ticket);
+    rig.gate.on_response_headers(t(10_100), &ticket, &served(A, 1));
+    rig.gate.on_first_byte(t(10_400), &ticket);
+    rig.gate.on_end(t(12_000), ticket, &ServedFacts::default(), &answered(200));
+    assert_eq!((rig.totals(A).ttft_ms_sum, rig.totals(A).ttft_count), (400, 1));
+}
+
+#[test]
 fn a_retry_moves_the_request_and_charges_the_failed_try() {
     let (mut rig, ticket) = with_list_abc();
     rig.gate.on_response_headers(t(10_100), &ticket, &served(B, 2));

@@ -135,3 +135,21 @@ fn huge_counts_of_peers_do_no_harm() {
     let feedback = rig.gate.feedback(t(10_500));
     assert_eq!(feedback.services[0].arrivals, 2);
 }
+
+#[test]
+fn arrivals_of_other_workers_count_from_when_they_are_first_seen() {
+    let rate = |rig: &Rig| rig.gate.services[0].own_rate();
+    let mut rig = Rig::knowing("", vec![up(A)]);
+    rig.gate.on_tick(t(10_000));
+    // Worker 2 has a long past; worker 3 starts again with a count of its own.
+    for (at, second, third) in [(10_050, 1_000_000, 0), (10_100, 1_000_010, 5), (10_150, 5, 9)] {
+        let peers = vec![
+            peer(2, t(at), second, 0, Totals::default()),
+            peer(3, t(at), third, 0, Totals::default()),
+        ];
+        rig.gate.on_peers(t(at), peers);
+        rig.gate.on_tick(t(at));
+    }
+    // 0, then 10 + 5, then 0 + 4 arrivals over a time constant of 5 s: about 19 / 5
+    assert!((rate(&rig) - 3.8).abs() < 0.1, "{}", rate(&rig));
+}
