@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures::StreamExt;
@@ -28,19 +29,21 @@ use crate::ports;
 
 /// Messages that a slow stream may lag behind.
 const LAG_MAX: usize = 1_024;
+/// How often a held update is said again.
+const PERIOD: Duration = Duration::from_millis(500);
 
 /// Ends with its handle.
 #[derive(Debug)]
 pub struct FakeControlPlane {
     pub grpc: SocketAddr,
     shared: Arc<Shared>,
-    task: JoinHandle<()>,
+    tasks: [JoinHandle<()>; 2],
 }
 
 #[derive(Debug)]
 struct Shared {
-    /// Sent at the start of each stream, as bytes on the wire.
-    greeting: Mutex<Vec<Bytes>>,
+    /// What is true: said at the start of each stream and again each period.
+    held: Mutex<Option<FleetUpdate>>,
     said: broadcast::Sender<Bytes>,
     heard: Mutex<Vec<WatchRequest>>,
     opened: AtomicUsize,
@@ -59,19 +62,30 @@ impl FakeControlPlane {
     pub async fn start_at(grpc: SocketAddr) -> anyhow::Result<Self> {
         let listener = TcpListener::bind(grpc).await?;
         let shared = Arc::new(Shared {
-            greeting: Mutex::default(),
+            held: Mutex::default(),
             said: broadcast::channel(LAG_MAX).0,
             heard: Mutex::default(),
             opened: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
         });
-        let task = tokio::spawn(serve(listener, Arc::clone(&shared)));
-        Ok(Self { grpc, shared, task })
+        let tasks = [
+            tokio::spawn(serve(listener, Arc::clone(&shared))),
+            tokio::spawn(repeat(Arc::clone(&shared))),
+        ];
+        Ok(Self { grpc, shared, tasks })
     }
 
-    /// Says this to each new stream first.
-    pub fn greet(&self, update: &FleetUpdate) {
-        *lock(&self.shared.greeting) = vec![framed(&update.encode_to_vec())];
+    /// Holds this as the truth: says it now, to each new stream, and again each period with the next
+    /// epoch, so that the proxies' data stays fresh.
+    pub fn hold(&self, update: FleetUpdate) {
+        self.say(&update);
+        *lock(&self.shared.held) = Some(update);
+    }
+
+    /// Says nothing more by itself; gives what was held, with its latest epoch.
+    #[must_use]
+    pub fn release(&self) -> Option<FleetUpdate> {
+        lock(&self.shared.held).take()
     }
 
     /// Says this to all open streams.
@@ -121,7 +135,9 @@ impl FakeControlPlane {
 
 impl Drop for FakeControlPlane {
     fn drop(&mut self) {
-        self.task.abort();
+        for task in &self.tasks {
+            task.abort();
+        }
     }
 }
 
@@ -166,6 +182,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+async fn repeat(shared: Arc<Shared>) {
+    let mut ticks = tokio::time::interval(PERIOD);
+    loop {
+        ticks.tick().await;
+        if let Some(update) = lock(&shared.held).as_mut() {
+            update.epoch += 1;
+            // No open stream is no error here.
+            let _ = shared.said.send(framed(&update.encode_to_vec()));
+        }
+    }
+}
+
 async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
@@ -189,7 +217,8 @@ async fn watch(
 ) -> Result<Response<StreamBody<Frames>>, Infallible> {
     let open = Open::new(&shared);
     let said = BroadcastStream::new(shared.said.subscribe());
-    let greeting = lock(&shared.greeting).clone();
+    let held = lock(&shared.held).clone();
+    let greeting = held.map(|update| framed(&update.encode_to_vec()));
     tokio::spawn(listen(shared, request.into_body()));
     let said = said.filter_map(|bytes| std::future::ready(bytes.ok()));
     let frames = futures::stream::iter(greeting).chain(said).map(move |bytes| {

@@ -197,8 +197,8 @@ impl Rig {
     }
 }
 
-/// Whether the filter has applied an update and stands on no lower rung.
+/// Whether the filter has applied an update, and a service of it stands on the top rung.
 fn has_fleet(stats: &Stats) -> bool {
     stats.tidegate("tidegate_updates_total", &[]) > 0.0
-        && stats.tidegate("tidegate_ladder_rung", &[]) == 0.0
+        && stats.series("tidegate_ladder_rung").any(|(_, rung)| rung == 0.0)
 }

@@ -24,16 +24,17 @@ pub(crate) async fn scripted(
     let builder =
         Rig::builder(tools, name).gpus(gpus, GpuSpec::new("a100-80gb")).control_plane_at(fake.grpc);
     let rig = shape(builder).start().await?;
-    let update = full_update(1, "llm", &rig.models.addresses());
-    fake.greet(&update);
-    fake.say(&update);
+    fake.hold(full_update(1, "llm", &rig.models.addresses()));
     rig.steers().await?;
+    workers_have_it(&rig).await?;
     Ok((rig, fake))
 }
 
 /// An update in which only these endpoints of `all` are up.
-pub(crate) fn only(epoch: u64, all: &[SocketAddr], up: &[SocketAddr]) -> FleetUpdate {
-    let mut update = full_update(epoch, "llm", all);
+///
+/// Epochs count on from 1 in steps of one each period: thousands apart are newer than any before.
+pub(crate) fn only(turn: u64, all: &[SocketAddr], up: &[SocketAddr]) -> FleetUpdate {
+    let mut update = full_update(turn * 1_000, "llm", all);
     for endpoint in update.services.iter_mut().flat_map(|service| &mut service.endpoints) {
         if !up.iter().any(|address| address.to_string() == endpoint.address) {
             endpoint.hard = HardState::Down.into();
@@ -43,20 +44,21 @@ pub(crate) fn only(epoch: u64, all: &[SocketAddr], up: &[SocketAddr]) -> FleetUp
     update
 }
 
-/// Says an update and waits until the filter has applied it.
+/// Makes an update the truth and waits until the filter has applied it.
 pub(crate) async fn apply(
     rig: &Rig,
     fake: &FakeControlPlane,
-    update: &FleetUpdate,
+    update: FleetUpdate,
 ) -> anyhow::Result<()> {
     let applied = async || -> anyhow::Result<f64> {
         Ok(rig.envoy().stats().await?.tidegate("tidegate_updates_total", &[]))
     };
     let before = applied().await?;
-    fake.greet(update);
-    fake.say(update);
-    until(SOON, "the filter applies an update", async || Ok(applied().await? > before)).await?;
-    // The watcher counts it; a worker reads it with its next tick or request.
+    fake.hold(update);
+    // One more may have been under way.
+    until(SOON, "the filter applies an update", async || Ok(applied().await? >= before + 2.0))
+        .await?;
+    // The watcher counts it; a worker reads it with its next tick.
     workers_have_it(rig).await
 }
 

@@ -31,13 +31,15 @@ async fn lists(tools: &Tools, option: &'static str) -> anyhow::Result<(BTreeSet<
     })
     .await?;
     let all = rig.models.addresses();
-    super::common::apply(&rig, &fake, &only(2, &all, &all[1..])).await?;
+    super::common::apply(&rig, &fake, only(2, &all, &all[1..])).await?;
     let mut named = BTreeSet::new();
     for _ in 0..100 {
         let reply = rig.client.get(&echo(&rig)).await?;
         ensure!(reply.status == 200, "status {}", reply.status);
         let list = Seen::of(&reply)?.list()?;
-        assert_eq!(reply.served_by(), list.first().copied());
+        // Envoy skips a name that is no member of its pool.
+        let member = list.iter().find(|address| all.contains(address)).copied();
+        assert_eq!(reply.served_by(), member, "{list:?}");
         named.extend(list);
     }
     Ok((named, rig))
@@ -47,7 +49,9 @@ async fn lists(tools: &Tools, option: &'static str) -> anyhow::Result<(BTreeSet<
 async fn reorder_keeps_to_the_list_and_drops_what_is_down() -> anyhow::Result<()> {
     let tools = tools_or_skip!();
     let (named, rig) = lists(&tools, "reorder").await?;
-    assert_eq!(named, BTreeSet::from([rig.gpu(1)]), "of the two named ones, one is up");
+    // The picker may know endpoints that the control plane does not: the stranger stays.
+    let stranger = "127.0.0.1:1".parse()?;
+    assert_eq!(named, BTreeSet::from([stranger, rig.gpu(1)]), "of the named ones, one is down");
     Ok(())
 }
 

@@ -15,7 +15,7 @@ async fn observe_counts_and_does_not_steer() -> anyhow::Result<()> {
     };
     let (rig, fake) = scripted(&tools, "observe", 4, shape).await?;
     let all = rig.models.addresses();
-    apply(&rig, &fake, &only(2, &all, &all[..1])).await?;
+    apply(&rig, &fake, only(2, &all, &all[..1])).await?;
     let mut served = BTreeSet::new();
     for _ in 0..200 {
         let reply = rig.client.get(&echo(&rig)).await?;

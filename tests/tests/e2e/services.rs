@@ -47,9 +47,9 @@ async fn each_service_keeps_to_its_endpoints() -> anyhow::Result<()> {
     })
     .await?;
     let all = rig.models.addresses();
-    let mut update = full_update(2, "llm", &all[..2]);
-    update.services.extend(full_update(2, "images", &all[2..4]).services);
-    apply(&rig, &fake, &update).await?;
+    let mut update = full_update(1_000, "llm", &all[..2]);
+    update.services.extend(full_update(1_000, "images", &all[2..4]).services);
+    apply(&rig, &fake, update).await?;
 
     let set = |part: &[SocketAddr]| part.iter().copied().collect::<BTreeSet<_>>();
     assert_eq!(ask(&rig, "/v1/x").await?, (set(&all[..2]), true), "matched by cluster");

@@ -38,7 +38,7 @@ async fn only_the_endpoint_that_is_up_gets_requests() -> anyhow::Result<()> {
     let all = rig.models.addresses();
     for (turn, one) in all.iter().enumerate() {
         let update = only(10 + turn as u64, &all, &[*one]);
-        apply(&rig, &fake, &update).await?;
+        apply(&rig, &fake, update).await?;
         for _ in 0..100 {
             let reply = rig.client.get(&echo(&rig)).await?;
             // Left alone, Envoy spreads over all four.

@@ -81,7 +81,7 @@ async fn the_filter_overrules_it() -> anyhow::Result<()> {
     let tools = tools_or_skip!();
     let (rig, fake) = scripted(&tools, "client-header", 2, |builder| builder).await?;
     let all = rig.models.addresses();
-    apply(&rig, &fake, &only(2, &all, &all[..1])).await?;
+    apply(&rig, &fake, only(2, &all, &all[..1])).await?;
     for (name, to_target) in count(&rig, all[1]).await? {
         assert_eq!(to_target, 0, "{name}");
     }
