@@ -156,6 +156,7 @@ pub(crate) async fn push(
     let timeouts = &core.config.timeouts;
     let mut snapshots = core.snapshots();
     let mut sent: Option<u64> = None;
+    let mut asked = None;
     let mut full_at = Instant::now();
     loop {
         let place = match timeout(timeouts.slow_reader, updates.reserve()).await {
@@ -163,10 +164,12 @@ pub(crate) async fn push(
             Ok(Err(_)) => return StreamEnd::Client,
             Err(_) => return StreamEnd::SlowReader,
         };
-        if interests.has_changed().unwrap_or(false) {
-            sent = None;
-        }
         let interest = interests.borrow_and_update().clone();
+        if interest != asked {
+            // Other services: what was sent is no base for changes.
+            sent = None;
+            asked.clone_from(&interest);
+        }
         let snapshot = snapshots.borrow_and_update().clone();
         if let (Some(interest), Some(snapshot)) = (interest, snapshot)
             && sent != Some(snapshot.epoch)

@@ -38,6 +38,9 @@ pub mod store;
 pub mod text;
 pub mod wire;
 
+#[cfg(test)]
+mod testing;
+
 use std::time::Duration;
 
 /// The span, give or take a fifth, so that what started together does not end together.
