@@ -39,11 +39,11 @@ impl Request {
     }
 
     fn decide(&mut self, worker: &mut Worker) -> Action {
-        let cluster =
-            worker.wants_cluster.then(|| host::property(&["xds", "cluster_name"])).flatten();
-        let list = worker.wants_list.then(|| host::request_header(STEERING)).flatten();
-        let authority = host::request_header(":authority");
-        let path = host::request_header(":path");
+        let wants = worker.wants;
+        let cluster = wants.cluster.then(|| host::property(&["xds", "cluster_name"])).flatten();
+        let authority = wants.host.then(|| host::request_header(":authority")).flatten();
+        let path = wants.path.then(|| host::request_header(":path")).flatten();
+        let list = wants.list.then(|| host::request_header(STEERING)).flatten();
         let facts = RequestFacts {
             cluster: cluster.as_deref(),
             host: authority.as_deref(),
@@ -102,8 +102,11 @@ impl Request {
         };
         let Ok(mut worker) = worker.try_borrow_mut() else { return };
         let Worker { config, gate, stats, .. } = &mut *worker;
-        let address = host::property(&["upstream", "address"]);
-        let outcome = gate.on_end(host::now(), ticket, &served(address.as_deref()), &self.seen);
+        // With response headers the gate was told who answered.
+        let is_told = self.seen.status.is_some();
+        let address = if is_told { None } else { host::property(&["upstream", "address"]) };
+        let facts = if is_told { ServedFacts::default() } else { served(address.as_deref()) };
+        let outcome = gate.on_end(host::now(), ticket, &facts, &self.seen);
         stats.count(Metric::Outcomes, Worker::label(config, service), outcome.as_str());
     }
 }

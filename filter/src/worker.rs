@@ -12,7 +12,7 @@ use crate::wire;
 use std::cell::RefCell;
 use std::rc::Rc;
 use tidegate_policy::chance::Chance;
-use tidegate_policy::config::{Config, ExistingList};
+use tidegate_policy::config::{Config, ExistingList, ServiceConfig};
 use tidegate_policy::gate::Gate;
 use tidegate_policy::lease::{self, Lease, Step};
 use tidegate_policy::slots::{Card, Place, SLOTS, place};
@@ -28,9 +28,29 @@ pub(crate) struct Worker {
     pub(crate) gate: Gate,
     pub(crate) chance: Chance,
     pub(crate) stats: Stats,
-    /// Whether any service looks at the cluster, or at an earlier picker's list.
-    pub(crate) wants_cluster: bool,
-    pub(crate) wants_list: bool,
+    pub(crate) wants: Wants,
+}
+
+/// What any service looks at: the host is asked for nothing else, since each answer costs about 1 µs.
+#[derive(Clone, Copy)]
+pub(crate) struct Wants {
+    pub(crate) cluster: bool,
+    pub(crate) host: bool,
+    pub(crate) path: bool,
+    /// The list of an earlier picker.
+    pub(crate) list: bool,
+}
+
+impl Wants {
+    fn new(config: &Config) -> Self {
+        let any = |wants: fn(&ServiceConfig) -> bool| config.services.iter().any(wants);
+        Self {
+            cluster: any(|service| !service.matcher.clusters.is_empty()),
+            host: any(|service| !service.matcher.hosts.is_empty()),
+            path: any(|service| !service.matcher.path_prefixes.is_empty()),
+            list: any(|service| service.existing_list == ExistingList::Reorder),
+        }
+    }
 }
 
 impl Worker {
@@ -40,8 +60,7 @@ impl Worker {
             gate: Gate::new(host::now(), me, Rc::clone(&config)),
             chance: Chance::seeded(me),
             stats: Stats::default(),
-            wants_cluster: config.services.iter().any(|s| !s.matcher.clusters.is_empty()),
-            wants_list: config.services.iter().any(|s| s.existing_list == ExistingList::Reorder),
+            wants: Wants::new(&config),
             config,
         }
     }
