@@ -1,6 +1,7 @@
 use alloc::{format, vec};
 
 use super::*;
+use crate::units::Time;
 
 fn t(ms: u64) -> Time {
     Time::ms(ms)
