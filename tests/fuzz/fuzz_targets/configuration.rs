@@ -4,9 +4,7 @@
 use std::rc::Rc;
 
 use libfuzzer_sys::fuzz_target;
-use tidegate_policy::{
-    chance::Chance, classify::RequestFacts, config, gate::Gate, units::Time,
-};
+use tidegate_policy::{chance::Chance, classify::RequestFacts, config, gate::Gate, units::Time};
 use tidegate_strict::Value;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -21,7 +19,8 @@ fuzz_target!(|bytes: &[u8]| {
             }
             // It works without a snapshot: every request passes.
             let mut gate = Gate::new(Time::ms(0), 1, Rc::new(config));
-            let facts = RequestFacts { cluster: Some(bytes), path: Some(b"/"), ..RequestFacts::default() };
+            let facts =
+                RequestFacts { cluster: Some(bytes), path: Some(b"/"), ..RequestFacts::default() };
             let _ = gate.on_request(Time::ms(1), &mut Chance::seeded(1), &facts);
         }
         Err(errors) => {

@@ -34,7 +34,8 @@ fuzz_target!(|bytes: &[u8]| {
             hosts: vec![entry.into()],
             path_prefixes: vec![entry.into()],
         };
-        let facts = RequestFacts { cluster: Some(b), host: Some(b), path: Some(b), existing_list: Some(b) };
+        let facts =
+            RequestFacts { cluster: Some(b), host: Some(b), path: Some(b), existing_list: Some(b) };
         let _ = takes(&matcher, &facts);
     }
 });

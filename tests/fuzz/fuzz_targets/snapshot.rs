@@ -56,7 +56,8 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(fleet.services().count() <= SERVICES_MAX);
         assert!(fleet.services().all(|(_, s)| s.len() <= ENDPOINTS_MAX));
         if let Some(export) = fleet.export(now) {
-            let shared = wire::update(&wire::update_bytes(export)).expect("what is written is read");
+            let shared =
+                wire::update(&wire::update_bytes(export)).expect("what is written is read");
             assert_eq!(Fleet::new().apply(now, shared), Ok(()));
         }
         gate.on_snapshot(now, &fleet);
