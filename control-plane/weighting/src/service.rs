@@ -120,7 +120,7 @@ impl ServiceState {
         // What is down answers nothing, and its silence must not hide the others' service time.
         let up = out.iter().filter(|e| e.hard != HardState::Down);
         let in_flight: Option<u64> = up.map(|e| e.in_flight.map(u64::from)).sum();
-        let mean_service = self.service_time.observe(in_flight, arrival_rate, context.dt);
+        let mean_service = self.service_time.observe(in_flight, self.arrivals.mean(), context.dt);
         let mut alarms = Vec::new();
         match hold {
             Some(HoldReason::LowCapacity) => {

@@ -2,11 +2,14 @@
 //!
 //! ```text
 //! success   s ← s + 0.1·(outcome − s) per counted outcome, start 1, at least 0.1; +0.02/s without any
-//! arrivals  EWMA 5 s of the proxies' sum
+//! arrivals  the larger of two EWMAs, 5 s and 1 s, of the proxies' sum
 //! in flight running + waiting of the model server, else the sum of the proxies
 //! slots     the server's own figure, capped by what ran while requests waited (EWMA 60 s)
 //! service   in flight / arrivals (Little's law), both smoothed alike
 //! ```
+//! Arrivals follow a rise within a second and a fall within five: taken too low, every proxy sends the rise
+//! to the same few endpoints before the next report; taken too high, picks are a little flatter.
+//!
 //! The success average is symmetric: one that falls faster than it rises looks safer, but under a
 //! harmless 1 % of random errors it raises median latency by half. Busy answers and cancels are
 //! nobody's failure and are not counted.
@@ -21,6 +24,7 @@ const STEP: f64 = 0.1;
 const SUCCESS_MIN: f64 = 0.1;
 const RECOVERY_PER_S: f64 = 0.02;
 const ARRIVALS_TAU: Span = Span::secs(5);
+const RISE_TAU: Span = Span::secs(1);
 const SLOTS_TAU: Span = Span::secs(60);
 const SERVICE_TAU: Span = Span::secs(5);
 /// Below this Little's law divides noise by nothing.
@@ -75,6 +79,7 @@ impl Success {
 pub(crate) struct Arrivals {
     total: Option<(u64, Time)>,
     rate: Option<f64>,
+    quick: f64,
 }
 
 impl Arrivals {
@@ -85,15 +90,26 @@ impl Arrivals {
         };
         let Some((before, at)) = self.total else {
             self.total = Some((total, now));
-            return self.rate;
+            return self.expected();
         };
         let dt = now.since(at);
         if dt == Span::ZERO {
-            return self.rate;
+            return self.expected();
         }
         self.total = Some((total, now));
         let current = total.saturating_sub(before) as f64 / dt.as_secs_f64();
+        self.quick = self.rate.map_or(current, |_| ewma(self.quick, current, dt, RISE_TAU));
         self.rate = Some(self.rate.map_or(current, |r| ewma(r, current, dt, ARRIVALS_TAU)));
+        self.expected()
+    }
+
+    /// What to reckon with until the next step.
+    fn expected(self) -> Option<f64> {
+        self.rate.map(|rate| rate.max(self.quick))
+    }
+
+    /// The mean of the last while, for what is divided by it.
+    pub(crate) const fn mean(self) -> Option<f64> {
         self.rate
     }
 }

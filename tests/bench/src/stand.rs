@@ -48,7 +48,7 @@ impl Gpu {
     }
 }
 
-const NODES: [(&str, &str, f64); 2] = [("node-a", "a100-80gb", 1.0), ("node-b", "l4-24gb", 0.45)];
+const NODES: [(&str, &str, f64); 2] = [("node-a", "a100-80gb", 1.0), ("node-b", "v100-32gb", 0.45)];
 const GPUS_PER_NODE: usize = 4;
 
 /// The fleet, on free ports.

@@ -73,6 +73,20 @@ fn arrivals_are_an_average_over_five_seconds() {
 }
 
 #[test]
+fn a_rise_of_arrivals_is_seen_within_a_second_and_a_fall_within_five() {
+    let mut arrivals = Arrivals::default();
+    arrivals.observe(Time::ms(0), Some(0));
+    arrivals.observe(Time::ms(1_000), Some(10));
+    // 10/s to 110/s for a second: 10 + 100·(1 − e^-1) = 73.2 by the quick one, 28.1 by the slow one.
+    let risen = arrivals.observe(Time::ms(2_000), Some(120)).unwrap();
+    assert!((risen - 73.212_056).abs() < 1e-5);
+    assert!((arrivals.mean().unwrap() - 28.126_925).abs() < 1e-5);
+    // Nothing for 5 s: the slow one leads, 28.1·e^-1.
+    let fallen = arrivals.observe(Time::ms(7_000), Some(120)).unwrap();
+    assert!((fallen - 10.347_317).abs() < 1e-5);
+}
+
+#[test]
 fn arrivals_of_no_time_wait_for_the_next_step() {
     let mut arrivals = Arrivals::default();
     arrivals.observe(Time::ms(0), Some(0));

@@ -12,7 +12,7 @@ use tidegate_policy::chance::Chance;
 use tidegate_policy::pick::{Demand, Method, Picker, Reported, Row, Slots, Table, pick};
 
 use crate::form::{self, Aim, Bound, Findings};
-use crate::quantile::{median, quantile};
+use crate::quantile::median;
 
 const SIZES: [usize; 4] = [8, 64, 512, 4_096];
 const DEFAULT_SECONDS: u64 = 4;
@@ -35,7 +35,6 @@ pub fn run(seconds: Option<u64>) -> Findings {
                 form::Row::new()
                     .with("endpoints", *size)
                     .with("li_slots_us", costs.li_slots_us)
-                    .with("li_slots_p99_batch_us", costs.li_slots_p99_us)
                     .with("two_choices_us", costs.two_choices_us)
                     .with("ratio", ratio(costs.li_slots_us, costs.two_choices_us))
                     .with("decisions", costs.decisions)
@@ -47,7 +46,6 @@ pub fn run(seconds: Option<u64>) -> Findings {
 
 struct Costs {
     li_slots_us: Option<f64>,
-    li_slots_p99_us: Option<f64>,
     two_choices_us: Option<f64>,
     decisions: u64,
 }
@@ -70,11 +68,8 @@ fn measure(size: usize, span: Duration) -> Costs {
         two_choices.push(batch_us(&mut table, &mut open, |table| Some(two_of(table, &mut other))));
     }
     let decisions = li_slots.len() as u64 * u64::from(BATCH);
-    let li_slots_us = median(&li_slots);
-    li_slots.sort_by(f64::total_cmp);
     Costs {
-        li_slots_us,
-        li_slots_p99_us: quantile(&li_slots, 0.99),
+        li_slots_us: median(&li_slots),
         two_choices_us: median(&two_choices),
         decisions,
     }

@@ -356,7 +356,7 @@ fn side_json(side: &Side, samples: &[Sample]) -> Value {
 fn kind(gpu: &Gpu) -> String {
     match gpu.profile {
         "a100-80gb" => "A100 80 GB".to_owned(),
-        "l4-24gb" => "L4 24 GB".to_owned(),
+        "v100-32gb" => "V100 32 GB".to_owned(),
         other => other.to_owned(),
     }
 }
