@@ -220,7 +220,8 @@ pub(crate) fn node(shop: &Workshop, name: &str) -> Result<Counts> {
         let how = format!("rustup target add {}", wasm::NODE_TARGET);
         return Ok(Counts::skip(name, format!("the wasm target is missing: {how}")));
     }
-    let arguments = ["test", "--package", "tidegate-policy", "--target", wasm::NODE_TARGET];
+    let arguments =
+        ["test", "--package", "tidegate-policy", "--test", "wasm", "--target", wasm::NODE_TARGET];
     let mut command = shop.cargo(arguments);
     command.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER", runner);
     read(command, Reader::new(Runner::Libtest), name)
@@ -243,9 +244,13 @@ pub(crate) fn fuzz(shop: &Workshop, name: &str) -> Result<Counts> {
     let mut counts = Counts::default();
     for target in list.split_whitespace() {
         println!("fuzz target {target}, {FUZZ_SECONDS} s");
+        // What is found goes to the first folder; the checked-in inputs are read and stay as they are.
+        let found = shop.target.join("fuzz-corpus").join(target);
+        fs::create_dir_all(&found).with_context(|| format!("creating {}", found.display()))?;
         let run = ["run", "--fuzz-dir", "tests/fuzz", "--target-dir", &target_dir];
         let mut command = fuzz(&run);
-        command.args(["--sanitizer", "none", target, "--", &time, "-print_final_stats=1"]);
+        command.args(["--sanitizer", "none", target]).arg(found);
+        command.args([&format!("tests/fuzz/corpus/{target}"), "--", &time]);
         counts.add(quiet_check(&format!("fuzz {target}"), command)?);
     }
     Ok(counts)
