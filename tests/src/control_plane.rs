@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::config::Tools;
-use crate::eventually::until;
 use crate::ports;
 use crate::process::Process;
 use crate::scenario::replace;
@@ -61,18 +60,16 @@ impl ControlPlane {
         write_fleet(dir, entries)?;
         let program = tools.bin("tidegate");
         let process = spawn(&program, dir)?;
-        let control_plane =
+        let mut control_plane =
             Self { grpc, admin, process, program, dir: dir.to_path_buf(), client: Client::new() };
         control_plane.ready().await?;
         Ok(control_plane)
     }
 
-    async fn ready(&self) -> anyhow::Result<()> {
+    async fn ready(&mut self) -> anyhow::Result<()> {
         let url = format!("http://{}/healthz", self.admin);
-        until(READY_WITHIN, "the control plane is ready", async || {
-            Ok(self.client.get(&url).await?.status == 200)
-        })
-        .await
+        let client = &self.client;
+        self.process.ready(READY_WITHIN, async || Ok(client.get(&url).await?.status == 200)).await
     }
 
     /// Ends it without asking, as a crash would.

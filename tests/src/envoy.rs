@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use serde_json::{Value, json};
 
 use crate::bootstrap::Bootstrap;
 use crate::client::Client;
 use crate::config::Tools;
-use crate::eventually::until;
 use crate::ports;
 use crate::process::Process;
 use crate::scenario::replace;
@@ -87,16 +86,9 @@ impl Envoy {
     }
 
     async fn ready(&mut self) -> anyhow::Result<()> {
-        let name = self.process.name().to_owned();
         let url = format!("http://{}/ready", self.admin);
-        let mut ended = None;
-        until(READY_WITHIN, &format!("{name} is ready"), async || {
-            ended = self.process.ended();
-            Ok(ended.is_some() || self.client.get(&url).await?.status == 200)
-        })
-        .await?;
-        ensure!(ended.is_none(), "{name} ended with {ended:?}: {}", self.process.output());
-        Ok(())
+        let client = &self.client;
+        self.process.ready(READY_WITHIN, async || Ok(client.get(&url).await?.status == 200)).await
     }
 
     /// Changes the configuration of the listener under load, as a control plane of Envoy's would.

@@ -12,9 +12,10 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::config::Tools;
-use crate::eventually::until;
 use crate::ports;
 use crate::process::Process;
+
+const READY_WITHIN: Duration = Duration::from_secs(10);
 
 /// One simulated GPU with its model server.
 #[derive(Clone, Debug)]
@@ -101,13 +102,10 @@ impl Models {
         std::fs::write(&config, serde_json::to_vec_pretty(&page)?)?;
         let mut command = Command::new(tools.bin("tidegate-model-server"));
         command.arg("--config").arg(&config);
-        let process = Process::spawn(name, dir, command)?;
-        let models = Self { process, gpus, control, client: Client::new() };
-        until(Duration::from_secs(10), "model servers answer", async || {
-            Ok(models.ledgers().await?.len() == models.gpus.len())
-        })
-        .await?;
-        Ok(models)
+        let mut process = Process::spawn(name, dir, command)?;
+        let (client, url) = (Client::new(), format!("http://{control}/ledger"));
+        process.ready(READY_WITHIN, async || Ok(client.get(&url).await?.status == 200)).await?;
+        Ok(Self { process, gpus, control, client })
     }
 
     #[must_use]

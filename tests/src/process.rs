@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::eventually::eventually;
+use crate::eventually::{eventually, until};
 
 /// Lines of output shown when a test fails.
 const TAIL_LINES: usize = 30;
@@ -58,6 +58,29 @@ impl Process {
     /// How it ended, if it has.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
+    }
+
+    /// Waits until `check` holds; its end before that is an error with its last words.
+    ///
+    /// # Errors
+    /// It ended, or the time was up.
+    pub async fn ready(
+        &mut self,
+        within: Duration,
+        mut check: impl AsyncFnMut() -> anyhow::Result<bool>,
+    ) -> anyhow::Result<()> {
+        let what = format!("{} is ready", self.name);
+        let mut ended = None;
+        let waited = until(within, &what, async || {
+            ended = self.ended();
+            Ok(ended.is_some() || check().await?)
+        })
+        .await;
+        let name = &self.name;
+        if let Some(status) = ended {
+            bail!("{name} ended before it was ready, {status}:\n{}", self.tail());
+        }
+        waited.with_context(|| format!("{name} said:\n{}", self.tail()))
     }
 
     /// Stops it in the middle of whatever it does, sockets open (SIGSTOP).

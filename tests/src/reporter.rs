@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::config::Tools;
-use crate::eventually::until;
 use crate::ports;
 use crate::process::Process;
 use crate::scenario::{Scenario, replace};
+
+const READY_WITHIN: Duration = Duration::from_secs(10);
 
 /// One model server of the node.
 #[derive(Clone, Debug)]
@@ -55,7 +56,7 @@ impl Reporter {
         set_workloads(dir, workloads)?;
         let listen = ports::free();
         let process = spawn(tools, dir, &scenario, node, control_plane, listen, interval_ms)?;
-        let reporter = Self {
+        let mut reporter = Self {
             node: node.to_owned(),
             scenario,
             listen,
@@ -69,12 +70,9 @@ impl Reporter {
         Ok(reporter)
     }
 
-    async fn alive(&self) -> anyhow::Result<()> {
+    async fn alive(&mut self) -> anyhow::Result<()> {
         let (client, url) = (Client::new(), format!("http://{}/healthz", self.listen));
-        until(Duration::from_secs(10), "the reporter answers", async || {
-            Ok(client.get(&url).await?.status == 200)
-        })
-        .await
+        self.process.ready(READY_WITHIN, async || Ok(client.get(&url).await?.status == 200)).await
     }
 
     /// Starts it again after its end.
