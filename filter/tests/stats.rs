@@ -41,3 +41,11 @@ fn every_label_has_a_rule_in_the_shipped_configuration() {
         assert!(yaml.contains(&format!("- tag_name: {label}\n")), "{label}");
     }
 }
+
+#[test]
+fn every_metric_is_explained() {
+    let readme = include_str!("../../istio/standalone/README.md");
+    for metric in Metric::ALL {
+        assert!(readme.contains(&format!("| `{}` |", metric.name())), "{}", metric.name());
+    }
+}
