@@ -16,7 +16,7 @@ use crate::{
     device::{Fast, Medium, is_placeholder, placeholder},
     sample::{
         Aged, Clocks, Driver, DriverStatus, Ecc, Gpu, GpuState, Identity, Memory, Mig, Pcie, Power,
-        Process, Thermal, Utilization, Xid,
+        Processes, Thermal, Utilization, Xid,
     },
 };
 
@@ -57,7 +57,7 @@ struct Record {
     clocks: Option<Timed<Clocks>>,
     ecc: Option<Timed<Ecc>>,
     pcie: Option<Timed<Pcie>>,
-    processes: Option<Timed<Vec<Process>>>,
+    processes: Option<Timed<Processes>>,
     mig: Option<Timed<Mig>>,
     recovery_action: Option<Timed<u32>>,
     xids: VecDeque<(Instant, u32, u64)>,

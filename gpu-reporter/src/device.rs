@@ -13,7 +13,8 @@ use std::{
 use crate::{
     nvml::{Code, Failure, FieldValue, Function, Handle, Session},
     sample::{
-        Clocks, Ecc, Identity, Memory, Mig, MigInstance, Pcie, Power, Process, Thermal, Utilization,
+        Clocks, Ecc, Identity, Memory, Mig, MigInstance, Pcie, Power, Process, Processes, Thermal,
+        Utilization,
     },
 };
 
@@ -53,7 +54,7 @@ pub struct Medium {
     pub ecc: Option<Ecc>,
     pub pcie: Option<Pcie>,
     pub mig: Option<Mig>,
-    pub processes: Option<Vec<Process>>,
+    pub processes: Option<Processes>,
 }
 
 /// Figures that hardly change, read by the slow tier and sent with the fast groups.
@@ -101,12 +102,15 @@ impl Device {
             pcie_before: None,
             mig_before: None,
         };
-        let uuid = device.figure(session, [(Function::nvmlDeviceGetUUID, Session::uuid)])?;
-        let name = device.figure(session, [(Function::nvmlDeviceGetName, Session::name)])?;
-        let pci =
-            device.figure(session, [(Function::nvmlDeviceGetPciInfo_v3, Session::pci_bus_id)])?;
-        let architecture = device
-            .figure(session, [(Function::nvmlDeviceGetArchitecture, Session::architecture)])?;
+        use Function as F;
+        let uuid = device.figure(session, [(F::nvmlDeviceGetUUID, Session::uuid)])?;
+        // A GPU lost from here on has a name to be reported under; the next call says that it is lost.
+        let name = device.figure(session, [(F::nvmlDeviceGetName, Session::name)]);
+        let pci = device.figure(session, [(F::nvmlDeviceGetPciInfo_v3, Session::pci_bus_id)]);
+        let architecture =
+            device.figure(session, [(F::nvmlDeviceGetArchitecture, Session::architecture)]);
+        let (name, pci) = (unless_lost(name)?, unless_lost(pci)?);
+        let architecture = unless_lost(architecture)?;
         device.identity.uuid = uuid.unwrap_or_else(|| placeholder(index));
         device.identity.name = name.unwrap_or_default();
         device.identity.pci_bus_id = pci.unwrap_or_default();
@@ -306,7 +310,8 @@ impl Device {
             ecc: some_of(self.ecc(session)?),
             pcie: some_of(self.pcie(session)?),
             mig,
-            processes: processes.map(|list| list.iter().map(process).collect()),
+            processes: processes
+                .map(|list| Processes { compute: list.iter().map(process).collect() }),
         })
     }
 
@@ -494,6 +499,13 @@ impl Device {
     fn forget_unsupported(&mut self) {
         self.silent.clear();
         self.silent_fields.clear();
+    }
+}
+
+fn unless_lost<T>(answer: Result<Option<T>, Failure>) -> Result<Option<T>, Failure> {
+    match answer {
+        Err(Failure::Lost(_)) => Ok(None),
+        other => other,
     }
 }
 

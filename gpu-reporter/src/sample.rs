@@ -104,7 +104,7 @@ pub struct Gpu {
     pub clocks: Option<Aged<Clocks>>,
     pub ecc: Option<Aged<Ecc>>,
     pub pcie: Option<Aged<Pcie>>,
-    pub processes: Option<Aged<Vec<Process>>>,
+    pub processes: Option<Aged<Processes>>,
     pub mig: Option<Mig>,
     pub xids: Vec<Xid>,
     pub recovery_action: Option<u32>,
@@ -183,6 +183,11 @@ pub struct Pcie {
     pub link_width: Option<u32>,
     pub link_width_max: Option<u32>,
     pub replay_count: Option<u32>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Processes {
+    pub compute: Vec<Process>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -115,7 +115,7 @@ fn gpu(gpu: own::Gpu) -> v1::Gpu {
         pcie: gpu.pcie.map(pcie),
         processes: gpu.processes.map(|own::Aged { age_ms, value }| v1::Processes {
             age_ms: age(age_ms),
-            compute: value.into_iter().map(process).collect(),
+            compute: value.compute.into_iter().map(process).collect(),
         }),
         mig: gpu.mig.map(|mig| v1::Mig {
             enabled: mig.enabled,
