@@ -199,6 +199,7 @@ impl Core {
         let time = self.time(now);
         let fleet = lock(&self.weigher).step(time, &inputs);
         self.snapshots.send_modify(|current| {
+            let before = current.clone();
             let next = match current {
                 Some(snapshot) => snapshot.next(time, fleet, proxies_live),
                 None => Snapshot::empty(self.instance, self.config.period).next(
@@ -207,6 +208,7 @@ impl Core {
                     proxies_live,
                 ),
             };
+            crate::changes::log(before.as_deref(), &next);
             *current = Some(Arc::new(next));
         });
         self.metrics.step(cause);

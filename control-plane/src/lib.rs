@@ -19,6 +19,7 @@
 
 pub mod admin;
 pub mod bucket;
+mod changes;
 pub mod check;
 pub mod cli;
 pub mod config;
@@ -47,4 +48,16 @@ use std::time::Duration;
 #[must_use]
 pub fn spread(span: Duration) -> Duration {
     span.mul_f64(rand::random_range(0.8..=1.2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spread_stays_within_a_fifth_and_differs() {
+        let drawn: Vec<Duration> = (0..64).map(|_| spread(Duration::from_secs(100))).collect();
+        assert!(drawn.iter().all(|d| (80..=120).contains(&d.as_secs())), "{drawn:?}");
+        assert!(drawn.iter().any(|d| *d != drawn[0]));
+    }
 }

@@ -213,4 +213,4 @@ fn is_same(a: &EndpointSnapshot, b: &EndpointSnapshot) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

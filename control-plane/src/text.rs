@@ -60,6 +60,13 @@ pub fn cut(text: &str, bytes_max: usize) -> String {
     kept
 }
 
+/// A number as people read it: up to four digits behind the point, none where they are zero.
+#[must_use]
+pub fn short(value: f64) -> String {
+    let text = format!("{value:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').into()
+}
+
 /// Whether this is a name as nodes, services and the like have: letters, digits and `. _ - / : |`.
 ///
 /// No quotes, spaces or control characters, so that a name is safe in a log line, a label and a URL.
@@ -91,6 +98,15 @@ mod tests {
             ("", 0, ""),
         ] {
             assert_eq!(cut(text, bytes_max), expected, "{text:?} {bytes_max}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        for (value, expected) in
+            [(0.0, "0"), (1.0, "1"), (0.35, "0.35"), (1.0 / 3.0, "0.3333"), (8_120.0, "8120")]
+        {
+            assert_eq!(short(value), expected);
         }
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_weighting::{Clears, EndpointSnapshot};
 
 use super::view::{self, EndpointView};
-use crate::core::Core;
+use crate::{core::Core, text::short};
 
 /// One entry per service that has the endpoint.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ pub fn of(core: &Arc<Core>, address: &str) -> Option<ExplainView> {
             let sums = core.proxies().sums(&service.name, address).unwrap_or_default();
             ServiceExplanation {
                 service: service.name.clone(),
-                state: view::endpoint(e, gpus, sums),
+                state: view::endpoint(service, e, gpus, sums),
                 factors: factors(e),
                 reasons: reasons(core, e),
             }
@@ -70,9 +70,9 @@ fn factors(e: &EndpointSnapshot) -> Vec<Factor> {
 fn reasons(core: &Core, e: &EndpointSnapshot) -> Vec<String> {
     let now = core.time(tokio::time::Instant::now());
     let gates = e.explanation.gates.iter().map(|factor| {
-        let mut text = format!("{} ×{}", factor.reason.as_str(), factor.value);
+        let mut text = format!("{} ×{}", factor.reason.as_str(), short(factor.value));
         if let Some(measured) = factor.measured {
-            text.push_str(&format!(", measured {measured}"));
+            text.push_str(&format!(", measured {}", short(measured)));
         }
         if let Some(gpu) = &factor.gpu {
             text.push_str(&format!(", on {gpu}"));

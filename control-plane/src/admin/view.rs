@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tidegate_weighting::{
-    Alarm, EndpointSnapshot, GateFactor,
+    Alarm, EndpointSnapshot, GateFactor, HardState,
     input::{DriverStatus, GpuState},
 };
 use tokio::time::Instant;
@@ -54,7 +54,10 @@ pub struct EndpointView {
     pub gpu_type: Option<String>,
     pub weight: u16,
     pub type_weight: u16,
+    /// Part of the service's weight.
     pub share: f64,
+    /// Part of the service's traffic to expect: weight times gate.
+    pub traffic_share: f64,
     pub gate: f64,
     pub hard: String,
     pub reasons: Vec<ReasonView>,
@@ -196,7 +199,7 @@ fn service(core: &Core, directory: Option<&Directory>, s: &PublishedService) -> 
         let address = &e.endpoint.address;
         let entry = entries.iter().find(|entry| entry.address == *address);
         let sums = proxies.sums(&s.name, address).unwrap_or_default();
-        endpoint(&e.endpoint, gpus(&store, entry, address), sums)
+        endpoint(s, &e.endpoint, gpus(&store, entry, address), sums)
     });
     ServiceView {
         name: s.name.clone(),
@@ -207,7 +210,13 @@ fn service(core: &Core, directory: Option<&Directory>, s: &PublishedService) -> 
     }
 }
 
-pub(super) fn endpoint(e: &EndpointSnapshot, gpus: Vec<String>, sums: Sums) -> EndpointView {
+pub(super) fn endpoint(
+    service: &PublishedService,
+    e: &EndpointSnapshot,
+    gpus: Vec<String>,
+    sums: Sums,
+) -> EndpointView {
+    let all: f64 = service.endpoints.iter().map(|e| taken(&e.endpoint)).sum();
     EndpointView {
         address: e.address.clone(),
         node: e.node.clone(),
@@ -216,6 +225,7 @@ pub(super) fn endpoint(e: &EndpointSnapshot, gpus: Vec<String>, sums: Sums) -> E
         weight: e.weight.get(),
         type_weight: e.type_weight.get(),
         share: e.explanation.share,
+        traffic_share: if all > 0.0 { taken(e) / all } else { 0.0 },
         gate: e.gate.ratio(),
         hard: e.hard.as_str().into(),
         reasons: e.explanation.gates.iter().map(reason).collect(),
@@ -232,6 +242,14 @@ pub(super) fn endpoint(e: &EndpointSnapshot, gpus: Vec<String>, sums: Sums) -> E
             cancelled: sums.cancelled,
             ttft_mean_ms: sums.ttft_ms.checked_div(sums.ttft_count),
         },
+    }
+}
+
+/// What an endpoint takes of the traffic, next to what others take.
+fn taken(e: &EndpointSnapshot) -> f64 {
+    match e.hard {
+        HardState::Up => f64::from(e.weight.get()) * e.gate.ratio(),
+        HardState::Draining | HardState::Down => 0.0,
     }
 }
 

@@ -153,3 +153,13 @@ fn deep_nesting_is_no_trouble() {
     let _ = checked(&format!("apiVersion: v1\nkind: K\nspec: {deep}"), None);
     let _ = checked(&format!("{{\"kind\":1,\"apiVersion\":{deep}}}"), None);
 }
+
+proptest::proptest! {
+    /// Any text is checked to the end.
+    #[test]
+    fn any_text_is_checked(text in "[a-z0-9:{}\\[\\], \\n\"-]{0,80}") {
+        for kind in FileKind::value_variants().iter().copied().map(Some).chain([None]) {
+            let _ = check("f", &text, kind);
+        }
+    }
+}

@@ -6,7 +6,10 @@ use super::{
     AskArgs, Outcome, client,
     output::{Colours, Table, Tone, print_value},
 };
-use crate::admin::explain::{ExplainView, ServiceExplanation};
+use crate::{
+    admin::explain::{ExplainView, ServiceExplanation},
+    text::short,
+};
 
 pub(super) fn run(endpoint: &str, args: &AskArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let explained: ExplainView =
@@ -28,12 +31,12 @@ fn print(
     let state = &explanation.state;
     writeln!(
         out,
-        "{endpoint} of {}: weight {}, share {:.1}%, gate {:.2}, {}",
+        "{endpoint} of {}: weight {}, gate {:.2}, {}, {:.1}% of the traffic",
         explanation.service,
         state.weight,
-        state.share * 100.0,
         state.gate,
         state.hard,
+        state.traffic_share * 100.0,
     )?;
     let known = |value: Option<u32>| value.map_or_else(|| "unknown".into(), |v| v.to_string());
     writeln!(
@@ -50,15 +53,9 @@ fn print(
     writeln!(out)?;
     let mut table = Table::new(["FACTOR", "VALUE"]);
     for factor in &explanation.factors {
-        table.row([factor.name.as_str().into(), number(factor.value).into()]);
+        table.row([factor.name.as_str().into(), short(factor.value).into()]);
     }
     table.print(out, colours)
-}
-
-/// Up to four digits behind the point, none where they are zero.
-fn number(value: f64) -> String {
-    let text = format!("{value:.4}");
-    text.trim_end_matches('0').trim_end_matches('.').into()
 }
 
 /// The text as it may stand in a query.
@@ -76,15 +73,6 @@ fn in_query(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_short() {
-        for (value, expected) in
-            [(0.0, "0"), (1.0, "1"), (0.35, "0.35"), (1.0 / 3.0, "0.3333"), (8_123.0, "8123")]
-        {
-            assert_eq!(number(value), expected);
-        }
-    }
 
     #[test]
     fn anything_is_safe_in_a_query() {

@@ -6,7 +6,10 @@ use super::{
     AskArgs, Outcome, client,
     output::{Cell, Colours, Table, Tone, print_value},
 };
-use crate::admin::view::{EndpointView, FleetView, NodeState, NodeView, ProxyView, ServiceView};
+use crate::{
+    admin::view::{EndpointView, FleetView, NodeState, NodeView, ProxyView, ServiceView},
+    text::short,
+};
 
 pub(super) fn run(args: &AskArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     let fleet: FleetView = client::ask(args, "/api/fleet")?;
@@ -86,7 +89,7 @@ fn endpoints(services: &[ServiceView]) -> Table<11> {
                 e.address.as_str().into(),
                 gpu(e).into(),
                 e.weight.to_string().into(),
-                format!("{:.1}%", e.share * 100.0).into(),
+                format!("{:.1}%", e.traffic_share * 100.0).into(),
                 gate(e),
                 number(e.in_flight).into(),
                 number(e.slots).into(),
@@ -165,7 +168,7 @@ fn why(e: &EndpointView) -> String {
     let mut words: Vec<String> = reasons
         .iter()
         .map(|r| match r.measured {
-            Some(measured) => format!("{} ({measured})", r.reason),
+            Some(measured) => format!("{} ({})", r.reason, short(measured)),
             None => r.reason.clone(),
         })
         .collect();

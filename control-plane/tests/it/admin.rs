@@ -73,6 +73,7 @@ async fn fleet_has_its_documented_keys() {
             "share",
             "slots",
             "success",
+            "traffic_share",
             "type_weight",
             "weight"
         ]

@@ -6,7 +6,11 @@ use crate::common::{Plane, Proxy, Reporter, eventually, feedback, hello, report}
 use prost::Message;
 use tidegate_control_plane::metrics::{ReportReason, StreamEnd, StreamKind};
 use tidegate_proto::v1::{self, ReportVerdict};
-use tokio::{io::AsyncReadExt, net::TcpStream, time::timeout};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
 use tonic::{Code, transport::Endpoint};
 
 /// A report whose encoding has exactly so many bytes.
@@ -70,6 +74,21 @@ async fn connection_that_says_nothing_is_closed() {
     let mut silent = TcpStream::connect(plane.server.grpc).await.unwrap();
     let mut read = Vec::new();
     let closed = timeout(crate::common::DEADLINE, silent.read_to_end(&mut read)).await;
+    assert!(closed.is_ok(), "still open");
+    let metrics = &plane.server.core.metrics;
+    eventually("no connection is left", async || metrics.connections.get() == 0).await;
+}
+
+#[tokio::test]
+async fn connection_that_answers_no_ping_is_closed() {
+    let more = "timeouts: {warm_up_ms: 0, keepalive_interval_ms: 1000, keepalive_timeout_ms: 1000}";
+    let plane = Plane::start(&crate::common::fleet_yaml(1), more).await;
+    let mut half_open = TcpStream::connect(plane.server.grpc).await.unwrap();
+    // The preface of HTTP/2 and empty settings, and then nothing any more.
+    half_open.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    half_open.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+    let mut read = Vec::new();
+    let closed = timeout(crate::common::DEADLINE, half_open.read_to_end(&mut read)).await;
     assert!(closed.is_ok(), "still open");
     let metrics = &plane.server.core.metrics;
     eventually("no connection is left", async || metrics.connections.get() == 0).await;

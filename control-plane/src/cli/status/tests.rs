@@ -10,11 +10,11 @@ fn fleet() -> FleetView {
             "proxies_live": 1, "endpoints": [
             {"address": "127.0.0.1:8001", "node": "node-a", "gpus": ["0"],
                 "gpu_type": "NVIDIA A100-SXM4-80GB", "weight": 10_000, "type_weight": 10_000,
-                "share": 0.625, "gate": 1.0, "hard": "up", "reasons": [], "held": null,
+                "share": 0.625, "traffic_share": 1.0, "gate": 1.0, "hard": "up", "reasons": [], "held": null,
                 "in_flight": 3, "slots": 8, "success": 1.0, "memory_free": 0.4, "age_ms": 120,
                 "outcomes": {"ok": 1, "busy": 0, "broken": 0, "cancelled": 0, "ttft_mean_ms": 40}},
             {"address": "127.0.0.1:8002", "node": null, "gpus": [], "gpu_type": null,
-                "weight": 6_000, "type_weight": 10_000, "share": 0.375, "gate": 0.0, "hard": "down",
+                "weight": 6_000, "type_weight": 10_000, "share": 0.375, "traffic_share": 0.0, "gate": 0.0, "hard": "down",
                 "reasons": [{"reason": "power_cap", "value": 0.9, "gpu": null, "measured": null},
                     {"reason": "xid_fatal", "value": 0.0, "gpu": "GPU-1", "measured": 79.0}],
                 "held": null, "in_flight": null, "slots": null, "success": null,
@@ -45,9 +45,9 @@ fn one_line_tells_everything_about_an_endpoint() {
     let expected = "\
 tidegate 0.1.0  instance 00000000000000ff  epoch 42  period 500 ms  up 2m05s  12.5 requests/s
 
-SERVICE  ENDPOINT        GPU                WEIGHT  SHARE  GATE  IN FLIGHT  SLOTS  AGE    NODE    WHY
-llm      127.0.0.1:8001  A100-SXM4-80GB #0  10000   62.5%  1.00  3          8      120ms  node-a
-llm      127.0.0.1:8002  -                  6000    37.5%  down  -          -      -      -       xid_fatal (79), power_cap
+SERVICE  ENDPOINT        GPU                WEIGHT  SHARE   GATE  IN FLIGHT  SLOTS  AGE    NODE    WHY
+llm      127.0.0.1:8001  A100-SXM4-80GB #0  10000   100.0%  1.00  3          8      120ms  node-a
+llm      127.0.0.1:8002  -                  6000    0.0%    down  -          -      -      -       xid_fatal (79), power_cap
 
 NODE    STATE      AGE    DRIVER     GPUS    REPORTS             REPORTER
 node-a  reporting  120ms  ok 580.95  1/1 ok  9 taken, 0 refused  0.1.0
@@ -61,7 +61,8 @@ envoy-1  ok      0     3          300ms  0.1.0   all
 #[test]
 fn troubles_make_the_fleet_degraded() {
     assert!(troubles(&fleet()).is_empty(), "one broken GPU among others is no trouble");
-    let cases: [(fn(&mut FleetView), &str); 5] = [
+    type Change = fn(&mut FleetView);
+    let cases: [(Change, &str); 5] = [
         (|f| f.not_ready.push("stopping".into()), "not ready: stopping"),
         (
             |f| {

@@ -1,3 +1,6 @@
+use proptest::prelude::*;
+use prost::Message;
+
 use super::*;
 
 fn limits() -> Limits {
@@ -267,4 +270,35 @@ fn details_for_people_are_cut_not_refused() {
 fn address_has_one_spelling() {
     let offer = taken(report(|r| r.workloads[0].endpoint = "[0:0::1]:80".into())).unwrap();
     assert_eq!(offer.report.workloads[0].endpoint, "[::1]:80");
+}
+
+#[test]
+fn fields_of_a_newer_reporter_are_harmless() {
+    let mut bytes = report(|_| ()).encode_to_vec();
+    // Field 99 as a number, and field 100 as bytes.
+    bytes.extend([0x98, 0x06, 0x2a, 0xa2, 0x06, 0x03, b'n', b'e', b'w']);
+    let decoded = v1::ReportRequest::decode(&bytes[..]).unwrap();
+    assert_eq!(taken(decoded).unwrap(), taken(report(|_| ())).unwrap());
+}
+
+proptest! {
+    /// Bytes that decode are refused or taken, and nothing else happens.
+    #[test]
+    fn any_bytes_are_refused_or_taken(
+        bytes in proptest::collection::vec(any::<u8>(), 0..64),
+        at in any::<prop::sample::Index>(),
+    ) {
+        // A good report with a piece of noise in it reaches further than noise alone.
+        let mut mixed = report(|_| ()).encode_to_vec();
+        let at = at.index(mixed.len());
+        mixed.splice(at..(at + bytes.len()).min(mixed.len()), bytes.iter().copied());
+        for bytes in [bytes, mixed] {
+            if let Ok(decoded) = v1::ReportRequest::decode(&bytes[..]) {
+                let _ = taken(decoded);
+            }
+            if let Ok(decoded) = v1::Feedback::decode(&bytes[..]) {
+                let _ = super::super::feedback(decoded, &limits());
+            }
+        }
+    }
 }
