@@ -29,13 +29,21 @@ pub(crate) struct Request {
     /// `None` without a usable configuration.
     worker: Option<Rc<RefCell<Worker>>>,
     ticket: Option<(Ticket, usize)>,
+    /// The list in force; empty when nothing was steered.
+    list: String,
     seen: Seen,
     has_first_byte: bool,
 }
 
 impl Request {
     pub(crate) fn new(worker: Option<Rc<RefCell<Worker>>>) -> Self {
-        Self { worker, ticket: None, seen: Seen::default(), has_first_byte: false }
+        Self {
+            worker,
+            ticket: None,
+            list: String::new(),
+            seen: Seen::default(),
+            has_first_byte: false,
+        }
     }
 
     fn decide(&mut self, worker: &mut Worker) -> Action {
@@ -65,6 +73,7 @@ impl Request {
                     Mode::Observe => "observed",
                     Mode::Enforce => {
                         steer(&list, retries);
+                        self.list = list;
                         "steered"
                     }
                 };
@@ -187,9 +196,16 @@ impl HttpContext for Request {
         let address = host::property(&["upstream", "address"]);
         let served = served(address.as_deref());
         gate.on_response_headers(host::now(), &ticket, &served);
-        if served.attempts > 1 {
-            let retries = served.attempts.saturating_sub(1);
-            stats.add(Metric::Retries, Worker::label(config, service), "", retries);
+        let retries = served.attempts.saturating_sub(1);
+        let label = Worker::label(config, service);
+        if retries > 0 {
+            stats.add(Metric::Retries, label, "", retries);
+        }
+        let planned = usize::try_from(retries).ok().and_then(|nth| self.list.split(',').nth(nth));
+        if let (Some(planned), Some(served)) = (planned.filter(|p| !p.is_empty()), served.served)
+            && planned != served
+        {
+            stats.count(Metric::Misses, label, "");
         }
         drop(worker);
         if is_end {

@@ -21,6 +21,9 @@ pub enum Metric {
     Outcomes,
     /// Tries after the first, by service.
     Retries,
+    /// Answered requests that did not go where the list said: the pool lacks the endpoint, or Envoy does
+    /// not obey the header.
+    Misses,
     /// Rung of the degradation ladder, by service; 0 is the full algorithm.
     Rung,
     /// Time since the last fleet update arrived.
@@ -40,11 +43,12 @@ pub enum Metric {
 }
 
 impl Metric {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Requests,
         Self::Picks,
         Self::Outcomes,
         Self::Retries,
+        Self::Misses,
         Self::Rung,
         Self::SnapshotAge,
         Self::StreamState,
@@ -62,6 +66,7 @@ impl Metric {
             Self::Picks => "tidegate_picks_total",
             Self::Outcomes => "tidegate_outcomes_total",
             Self::Retries => "tidegate_retries_total",
+            Self::Misses => "tidegate_misses_total",
             Self::Rung => "tidegate_ladder_rung",
             Self::SnapshotAge => "tidegate_snapshot_age_ms",
             Self::StreamState => "tidegate_stream_state",
@@ -81,6 +86,7 @@ impl Metric {
             Self::Outcomes => Some("outcome"),
             Self::Picks | Self::StreamEnds | Self::DecodeErrors => Some("reason"),
             Self::Retries
+            | Self::Misses
             | Self::Rung
             | Self::SnapshotAge
             | Self::StreamState
