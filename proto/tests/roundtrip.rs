@@ -46,6 +46,7 @@ fn full_report() -> ReportRequest {
         node: "node-a".into(),
         boot_id: "00ff".into(),
         sequence: u64::MAX,
+        part: "0,1".into(),
         reporter_version: "0.1.0".into(),
         driver: Some(DriverState { status: DriverStatus::Ok.into(), ..Default::default() }),
         gpus: vec![full_gpu()],

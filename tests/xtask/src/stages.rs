@@ -47,7 +47,7 @@ pub(crate) fn format(shop: &Workshop) -> Result<Counts> {
     if shop.which("rustfmt").is_none() {
         return Ok(Counts::skip("format", "rustfmt is missing: rustup component add rustfmt"));
     }
-    check("format", shop.cargo(["fmt", "--all", "--", "--check"]))
+    check("format", shop.cargo(["fmt", "--all", "--", "--check", "--color=never"]))
 }
 
 pub(crate) fn lints(shop: &Workshop) -> Result<Counts> {
@@ -265,15 +265,20 @@ pub(crate) fn wire_rules(shop: &Workshop, name: &str) -> Result<Counts> {
     let config = r#"{"version":"v2","lint":{"use":["STANDARD"],
         "except":["RPC_RESPONSE_STANDARD_NAME","RPC_REQUEST_RESPONSE_UNIQUE"]},
         "breaking":{"use":["WIRE_JSON"]}}"#;
-    let mut lint = shop.command(&buf);
-    lint.args(["lint", "proto", "--config", config]);
+    let buf = || {
+        let mut command = shop.command(&buf);
+        command.current_dir(shop.root.join("proto"));
+        command
+    };
+    let mut lint = buf();
+    lint.args(["lint", ".", "--config", config]);
     let mut counts = check("buf lint", lint)?;
     let mut describe = shop.command("git");
     describe.args(["describe", "--tags", "--abbrev=0", "--match", "v*"]);
     if let Some(release) = process::first_line(&mut describe) {
-        let mut breaking = shop.command(&buf);
-        let against = format!(".git#tag={release},subdir=proto");
-        breaking.args(["breaking", "proto", "--config", config, "--against", &against]);
+        let mut breaking = buf();
+        let against = format!("../.git#tag={release},subdir=proto");
+        breaking.args(["breaking", ".", "--config", config, "--against", &against]);
         counts.add(check("buf breaking", breaking)?);
     }
     Ok(counts)
