@@ -1,7 +1,7 @@
 //! Checks a configuration file without any other part running.
 //!
-//! The kind of a file is found out from the keys that only one kind has. Files that carry the filter's
-//! configuration inside (a WasmPlugin, an EnvoyFilter, an Envoy bootstrap) are searched for it, so that
+//! The kind of a file is found out from the keys that only one kind has. Files that carry configurations
+//! inside (a WasmPlugin, an EnvoyFilter, an Envoy bootstrap, a ConfigMap) are searched for them, so that
 //! what is applied is what is checked. Every document of a YAML file is looked at, and every error is
 //! named with path, value and range.
 
@@ -33,7 +33,7 @@ pub enum FileKind {
     Workloads,
     /// Services and endpoints, for the control plane
     Fleet,
-    /// WasmPlugin, EnvoyFilter or Envoy bootstrap with the filter's configuration inside
+    /// Manifest (WasmPlugin, EnvoyFilter, ConfigMap) or Envoy bootstrap with any of these inside
     Embedded,
 }
 
@@ -79,7 +79,7 @@ pub fn check(file: &str, content: &str, kind: Option<FileKind>) -> CheckReport {
         errors.extend(errors_in(document, kind).into_iter().map(|e| format!("{prefix}{e}")));
     }
     if kind == FileKind::Embedded && !documents.iter().any(|d| !embedded(d).is_empty()) {
-        errors.push("holds no configuration of the filter".into());
+        errors.push("holds no configuration of Tidegate".into());
     }
     report(Some(kind), errors)
 }
@@ -136,9 +136,10 @@ fn errors_in(document: &Value, kind: FileKind) -> Vec<String> {
         }
         FileKind::Embedded => embedded(document)
             .into_iter()
-            .flat_map(|(path, config)| match config {
-                Ok(config) => lines(tidegate_policy::config::parse(&config), &format!("{path}: ")),
-                Err(error) => vec![format!("{path}: {error}")],
+            .flat_map(|inside| {
+                let errors = inside.config.map(|c| errors_in(&c, inside.kind));
+                let errors = errors.unwrap_or_else(|error| vec![error]);
+                errors.into_iter().map(move |error| format!("{}: {error}", inside.path))
             })
             .collect(),
     }
@@ -149,19 +150,39 @@ fn lines<T>(result: Result<T, Vec<ConfigError>>, prefix: &str) -> Vec<String> {
     errors.iter().map(|e| format!("{prefix}{e}")).collect()
 }
 
-/// The filter's configurations inside a document, with their paths.
-fn embedded(document: &Value) -> Vec<(String, Result<Value, String>)> {
+/// A configuration inside a document.
+struct Inside {
+    path: String,
+    kind: FileKind,
+    config: Result<Value, String>,
+}
+
+impl Inside {
+    const fn filter(path: String, config: Result<Value, String>) -> Self {
+        Self { path, kind: FileKind::Filter, config }
+    }
+}
+
+fn embedded(document: &Value) -> Vec<Inside> {
     let mut found = Vec::new();
     search(document, "", 0, &mut found);
+    if document.get("kind") == Some(&Value::Text("ConfigMap".into()))
+        && let Some(Value::Map(files)) = document.get("data")
+    {
+        found.extend(files.iter().filter_map(|(name, content)| file_in_map(name, content)));
+    }
     found
 }
 
-fn search(
-    value: &Value,
-    path: &str,
-    depth: usize,
-    found: &mut Vec<(String, Result<Value, String>)>,
-) {
+/// A file of a ConfigMap, if it is one that Tidegate reads.
+fn file_in_map(name: &str, content: &Value) -> Option<Inside> {
+    let Value::Text(content) = content else { return None };
+    let config = text::yaml(content).ok()?;
+    let kind = detect(&config).filter(|kind| *kind != FileKind::Embedded)?;
+    Some(Inside { path: format!("data.{name}"), kind, config: Ok(config) })
+}
+
+fn search(value: &Value, path: &str, depth: usize, found: &mut Vec<Inside>) {
     if depth > DEPTH_MAX {
         return;
     }
@@ -169,14 +190,13 @@ fn search(
         Value::Map(entries) => {
             for (key, inner) in entries {
                 let at = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                match key.as_str() {
+                match (key.as_str(), string_value(inner)) {
                     // WasmPlugin: the configuration as an object.
-                    "pluginConfig" => found.push((at, Ok(inner.clone()))),
+                    ("pluginConfig", _) => found.push(Inside::filter(at, Ok(inner.clone()))),
                     // Envoy: a StringValue with JSON inside.
-                    "configuration" if string_value(inner).is_some() => {
-                        let json = string_value(inner).unwrap_or_default();
-                        let at = format!("{at}.value");
-                        found.push((at, text::json(json).map_err(|e| e.to_string())));
+                    ("configuration", Some(json)) => {
+                        let config = text::json(json).map_err(|e| e.to_string());
+                        found.push(Inside::filter(format!("{at}.value"), config));
                     }
                     _ => search(inner, &at, depth + 1, found),
                 }

@@ -144,7 +144,20 @@ fn every_document_of_a_file_is_looked_at() {
     assert_eq!(kind, Some(FileKind::Embedded));
     assert!(errors[0].starts_with("document 2: spec.pluginConfig: version: 2"), "{errors:?}");
     let none = checked("apiVersion: v1\nkind: Service", None).1;
-    assert_eq!(none, ["holds no configuration of the filter"]);
+    assert_eq!(none, ["holds no configuration of Tidegate"]);
+}
+
+#[test]
+fn files_of_a_config_map_are_checked_by_their_kind() {
+    let map = |content: &str| {
+        format!(
+            "apiVersion: v1\nkind: ConfigMap\ndata:\n  notes.txt: hello\n  cp.yaml: |\n    version: 1\n    \
+             {content}\n    discovery: {{file: fleet.yaml}}\n"
+        )
+    };
+    assert_eq!(checked(&map("period_ms: 500"), None), (Some(FileKind::Embedded), Vec::new()));
+    let bad = checked(&map("period_ms: 50"), None).1;
+    assert_eq!(bad, ["data.cp.yaml: period_ms: 50 is outside 100..=5000"]);
 }
 
 #[test]
