@@ -158,18 +158,16 @@ impl Core {
             StreamKind::Watch => limits.watch_streams,
         };
         let level = self.metrics.streams(kind);
-        if level.get() >= u64::try_from(max).unwrap_or(u64::MAX) {
+        if !level.try_up(u64::try_from(max).unwrap_or(u64::MAX)) {
             self.metrics.stream_refused(StreamRefusal::Count);
-            return Err(Status::resource_exhausted(format!(
-                "{max} {} streams are open",
-                kind.as_str()
-            )));
+            let text = format!("{max} {} streams are open", kind.as_str());
+            return Err(Status::resource_exhausted(text));
         }
         if !lock(&self.new_streams).take(Instant::now()) {
+            level.down();
             self.metrics.stream_refused(StreamRefusal::Rate);
             return Err(Status::unavailable("too many new streams at once; come back later"));
         }
-        level.up();
         let id = StreamId(self.next_stream.fetch_add(1, Ordering::Relaxed));
         let stream = Stream { id, stop: self.stop.child_token() };
         Ok(Admitted { core: Arc::clone(self), kind, stream })

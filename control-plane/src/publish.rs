@@ -9,7 +9,10 @@
 //! New data is a change even where the numbers are the same: the filter must see that it is fresh.
 //! The instance is random per process: epochs of different instances do not compare.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use tidegate_policy::units::Time;
 use tidegate_weighting::{Alarm, EndpointSnapshot, FleetSnapshot};
@@ -101,12 +104,11 @@ impl Snapshot {
                 let before = known.remove(endpoint.address.as_str());
                 endpoints.push(PublishedEndpoint::new(now, epoch, endpoint, before));
             }
-            gone.retain(|g| {
-                g.service != service.name
-                    || g.endpoint.as_ref().is_none_or(|address| {
-                        !endpoints.iter().any(|e| e.endpoint.address == *address)
-                    })
-            });
+            if gone.iter().any(|g| g.service == service.name) {
+                let there: BTreeSet<&str> =
+                    endpoints.iter().map(|e| e.endpoint.address.as_str()).collect();
+                gone.retain(|g| g.service != service.name || !g.is_endpoint_of(&there));
+            }
             gone.extend(known.into_keys().map(|address| Gone {
                 epoch,
                 service: service.name.clone(),
@@ -167,6 +169,10 @@ impl Snapshot {
 }
 
 impl Gone {
+    fn is_endpoint_of(&self, there: &BTreeSet<&str>) -> bool {
+        self.endpoint.as_ref().is_some_and(|address| there.contains(address.as_str()))
+    }
+
     fn is_service(&self, name: &str) -> bool {
         self.endpoint.is_none() && self.service == name
     }

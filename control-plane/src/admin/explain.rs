@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tidegate_weighting::{Clears, EndpointSnapshot};
 
-use super::view::{self, EndpointView};
+use super::view::{self, EndpointView, Gpus};
 use crate::{core::Core, text::short};
 
 /// One entry per service that has the endpoint.
@@ -39,17 +39,11 @@ pub fn of(core: &Arc<Core>, address: &str) -> Option<ExplainView> {
     let explanations: Vec<ServiceExplanation> = snapshot
         .find(address)
         .map(|(service, e)| {
-            let entry = directory
-                .iter()
-                .flat_map(|d| &d.services)
-                .filter(|s| s.name == service.name)
-                .flat_map(|s| &s.endpoints)
-                .find(|entry| entry.address == address);
-            let gpus = view::gpus(&core.store(), entry, address);
+            let gpus = Gpus::of(&core.store(), directory.as_deref(), &service.name).at(address);
             let sums = core.proxies().sums(&service.name, address).unwrap_or_default();
             ServiceExplanation {
                 service: service.name.clone(),
-                state: view::endpoint(service, e, gpus, sums),
+                state: view::endpoint(e, view::taken_by_all(service), gpus, sums),
                 factors: factors(e),
                 reasons: reasons(core, e),
             }

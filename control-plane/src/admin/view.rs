@@ -2,7 +2,7 @@
 //!
 //! What is unknown is `null`. Ratios are numbers from 0 to 1, ages and times are milliseconds.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use tidegate_weighting::{
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::{
     core::Core,
-    discovery::{Directory, DiscoveryStatus, EndpointEntry},
+    discovery::{Directory, DiscoveryStatus},
     proxies::{Proxy, Sums},
     publish::PublishedService,
     store::{Entry, Store},
@@ -189,17 +189,13 @@ pub fn of(core: &Arc<Core>) -> FleetView {
 }
 
 fn service(core: &Core, directory: Option<&Directory>, s: &PublishedService) -> ServiceView {
-    let entries = directory
-        .and_then(|d| d.services.iter().find(|entry| entry.name == s.name))
-        .map(|entry| entry.endpoints.as_slice())
-        .unwrap_or_default();
-    let store = core.store();
+    let gpus = Gpus::of(&core.store(), directory, &s.name);
+    let all = taken_by_all(s);
     let proxies = core.proxies();
     let endpoints = s.endpoints.iter().map(|e| {
         let address = &e.endpoint.address;
-        let entry = entries.iter().find(|entry| entry.address == *address);
         let sums = proxies.sums(&s.name, address).unwrap_or_default();
-        endpoint(s, &e.endpoint, gpus(&store, entry, address), sums)
+        endpoint(&e.endpoint, all, gpus.at(address), sums)
     });
     ServiceView {
         name: s.name.clone(),
@@ -211,12 +207,11 @@ fn service(core: &Core, directory: Option<&Directory>, s: &PublishedService) -> 
 }
 
 pub(super) fn endpoint(
-    service: &PublishedService,
     e: &EndpointSnapshot,
+    taken_by_all: f64,
     gpus: Vec<String>,
     sums: Sums,
 ) -> EndpointView {
-    let all: f64 = service.endpoints.iter().map(|e| taken(&e.endpoint)).sum();
     EndpointView {
         address: e.address.clone(),
         node: e.node.clone(),
@@ -225,7 +220,7 @@ pub(super) fn endpoint(
         weight: e.weight.get(),
         type_weight: e.type_weight.get(),
         share: e.explanation.share,
-        traffic_share: if all > 0.0 { taken(e) / all } else { 0.0 },
+        traffic_share: if taken_by_all > 0.0 { taken(e) / taken_by_all } else { 0.0 },
         gate: e.gate.ratio(),
         hard: e.hard.as_str().into(),
         reasons: e.explanation.gates.iter().map(reason).collect(),
@@ -262,23 +257,39 @@ fn reason(factor: &GateFactor) -> ReasonView {
     }
 }
 
-/// The GPUs of an endpoint: what discovery names, or else what a workload in a report names.
-pub(super) fn gpus(store: &Store, entry: Option<&EndpointEntry>, address: &str) -> Vec<String> {
-    if let Some(entry) = entry
-        && !entry.gpus.is_empty()
-    {
-        return entry.gpus.clone();
+/// What all endpoints of a service take together.
+pub(super) fn taken_by_all(service: &PublishedService) -> f64 {
+    service.endpoints.iter().map(|e| taken(&e.endpoint)).sum()
+}
+
+/// The GPUs of each endpoint of a service: what discovery names, or else what a workload in a report
+/// names.
+pub(super) struct Gpus(HashMap<String, Vec<String>>);
+
+impl Gpus {
+    pub(super) fn of(store: &Store, directory: Option<&Directory>, service: &str) -> Self {
+        let mut all = HashMap::new();
+        for (_, _, entry) in store.entries() {
+            let report = &entry.report;
+            for workload in &report.workloads {
+                let name = |uuid: &String| {
+                    let gpu = report.gpus.iter().find(|g| g.uuid == *uuid);
+                    gpu.map_or_else(|| uuid.clone(), |g| g.index.to_string())
+                };
+                let gpus = workload.gpu_uuids.iter().map(name).collect();
+                all.insert(workload.endpoint.clone(), gpus);
+            }
+        }
+        let named = directory.iter().flat_map(|d| &d.services).filter(|s| s.name == service);
+        for entry in named.flat_map(|s| &s.endpoints).filter(|e| !e.gpus.is_empty()) {
+            all.insert(entry.address.clone(), entry.gpus.clone());
+        }
+        Self(all)
     }
-    let mut reports = store.entries().map(|(_, _, e)| &e.report);
-    let found = reports.find_map(|report| {
-        let workload = report.workloads.iter().find(|w| w.endpoint == address)?;
-        let name = |uuid: &String| {
-            let gpu = report.gpus.iter().find(|g| g.uuid == *uuid);
-            gpu.map_or_else(|| uuid.clone(), |g| g.index.to_string())
-        };
-        Some(workload.gpu_uuids.iter().map(name).collect())
-    });
-    found.unwrap_or_default()
+
+    pub(super) fn at(&self, address: &str) -> Vec<String> {
+        self.0.get(address).cloned().unwrap_or_default()
+    }
 }
 
 fn node(now: Instant, node: &str, part: &str, e: &Entry) -> NodeView {

@@ -226,6 +226,12 @@ impl Count {
 pub struct Level(AtomicU64);
 
 impl Level {
+    /// Counts one more, unless that would be above `max`.
+    pub fn try_up(&self, max: u64) -> bool {
+        let more = |now: u64| (now < max).then_some(now + 1);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
     pub fn up(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
