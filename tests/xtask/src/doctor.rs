@@ -105,11 +105,12 @@ fn rows(shop: &Workshop) -> Vec<Row> {
             "Node.js 20 or newer, with npm",
         ),
     ];
-    for (name, wanted, purpose) in setup::pinned() {
-        let found = setup::installed(shop, name).map(|version| {
-            if version == wanted { version } else { format!("{version}, wanted {wanted}") }
+    for tool in setup::pinned() {
+        let found = setup::installed(shop, tool.name).map(|found| {
+            if found == tool.version { found } else { format!("{found}, wanted {}", tool.version) }
         });
-        rows.push(row(name, Need::Setup, found, &format!("cargo xtask setup --all ({purpose})")));
+        let how = format!("{} ({})", tool.command, tool.purpose);
+        rows.push(row(tool.name, Need::Setup, found, &how));
     }
     rows
 }

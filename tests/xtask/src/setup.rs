@@ -100,9 +100,20 @@ const MODEL_VERSION: &str = "0.1.2";
 /// Without its optional packages, which are 700 MB of GPU builds; hence a folder of its own.
 const LLAMA_VERSION: &str = "3.21.1";
 
-/// Python and npm packages, cargo tools: what `doctor` lists as got by `setup`.
-pub(crate) fn pinned() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    PYTHON.iter().chain(CARGO).chain(NPM).copied()
+/// What `doctor` lists as got by `setup`.
+pub(crate) struct Pinned {
+    pub(crate) name: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) purpose: &'static str,
+    pub(crate) command: &'static str,
+}
+
+pub(crate) fn pinned() -> impl Iterator<Item = Pinned> {
+    let of = |list: &'static [(&str, &str, &str)], command| {
+        list.iter().map(move |&(name, version, purpose)| Pinned { name, version, purpose, command })
+    };
+    let all = "cargo xtask setup --all";
+    of(PYTHON, "cargo xtask setup").chain(of(CARGO, all)).chain(of(NPM, all))
 }
 
 /// The version of a pinned tool that is installed, by its installer's record.
