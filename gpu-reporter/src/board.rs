@@ -4,8 +4,10 @@
 //! more. Values too old to be true are left out of a snapshot: a group may be at most three periods
 //! old. The lock is held for a copy only, never across a driver call.
 
+mod record;
+
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -14,16 +16,14 @@ use tokio::sync::Notify;
 
 use crate::{
     device::{Fast, Medium, is_placeholder, placeholder},
-    sample::{
-        Aged, Clocks, Driver, DriverStatus, Ecc, Gpu, GpuState, Identity, Memory, Mig, Pcie, Power,
-        Processes, Thermal, Utilization, Xid,
-    },
+    sample::{Driver, DriverStatus, Gpu, Identity},
 };
+use record::{Record, Timed, view};
 
 /// Newest events kept per GPU.
 pub const XIDS_MAX: usize = 16;
-/// Most GPUs remembered, missing ones included.
-const RECORDS_MAX: usize = 128;
+/// Most GPUs remembered, missing ones included; what the control plane takes in one report.
+const RECORDS_MAX: usize = 64;
 /// Quick rounds in a row after which a slow or returned GPU counts as well.
 const GOOD_ROUNDS: u32 = 3;
 /// Groups younger than this are sent whatever the period.
@@ -38,72 +38,6 @@ pub enum Answer {
     Closed(String),
 }
 
-struct Timed<T> {
-    at: Instant,
-    value: T,
-}
-
-struct Record {
-    identity: Identity,
-    answer: Answer,
-    listed: bool,
-    hung: Option<String>,
-    slow: Option<String>,
-    good_rounds_needed: u32,
-    utilization: Option<Timed<Utilization>>,
-    memory: Option<Timed<Memory>>,
-    thermal: Option<Timed<Thermal>>,
-    power: Option<Timed<Power>>,
-    clocks: Option<Timed<Clocks>>,
-    ecc: Option<Timed<Ecc>>,
-    pcie: Option<Timed<Pcie>>,
-    processes: Option<Timed<Processes>>,
-    mig: Option<Timed<Mig>>,
-    recovery_action: Option<Timed<u32>>,
-    xids: VecDeque<(Instant, u32, u64)>,
-    xids_total: BTreeMap<u32, u64>,
-    unsupported: Vec<String>,
-}
-
-impl Record {
-    const fn new(identity: Identity) -> Self {
-        Self {
-            identity,
-            answer: Answer::Good,
-            listed: true,
-            hung: None,
-            slow: None,
-            good_rounds_needed: 0,
-            utilization: None,
-            memory: None,
-            thermal: None,
-            power: None,
-            clocks: None,
-            ecc: None,
-            pcie: None,
-            processes: None,
-            mig: None,
-            recovery_action: None,
-            xids: VecDeque::new(),
-            xids_total: BTreeMap::new(),
-            unsupported: Vec::new(),
-        }
-    }
-
-    fn state(&self) -> (GpuState, String) {
-        match (&self.hung, &self.answer, &self.slow) {
-            _ if !self.listed => {
-                (GpuState::Missing, "was listed by the driver and is not any more".into())
-            }
-            (Some(detail), _, _) => (GpuState::Hung, detail.clone()),
-            (None, Answer::Lost(detail), _) => (GpuState::Lost, detail.clone()),
-            (None, Answer::Closed(detail), _) => (GpuState::Unknown, detail.clone()),
-            (None, Answer::Good, Some(detail)) => (GpuState::Slow, detail.clone()),
-            (None, Answer::Good, None) => (GpuState::Ok, String::new()),
-        }
-    }
-}
-
 #[derive(Default)]
 struct Inner {
     driver: Driver,
@@ -116,6 +50,20 @@ struct Inner {
 impl Inner {
     fn by_index(&mut self, index: u32) -> Option<&mut Record> {
         self.records.values_mut().find(|r| r.listed && r.identity.index == index)
+    }
+}
+
+impl Inner {
+    /// Whether one more GPU can be remembered; a missing one is forgotten for it.
+    fn make_room(&mut self) -> bool {
+        if self.records.len() < RECORDS_MAX {
+            return true;
+        }
+        let missing = self.records.iter().find(|(_, record)| !record.listed);
+        match missing.map(|(uuid, _)| uuid.clone()) {
+            Some(uuid) => self.records.remove(&uuid).is_some(),
+            None => false,
+        }
     }
 }
 
@@ -196,7 +144,7 @@ impl Board {
             }
         }
         if !inner.records.contains_key(&identity.uuid) {
-            if inner.records.len() >= RECORDS_MAX {
+            if !inner.make_room() {
                 return;
             }
             inner.records.insert(identity.uuid.clone(), Record::new(identity.clone()));
@@ -225,7 +173,7 @@ impl Board {
         let known = inner.by_index(index).map(|record| record.identity.uuid.clone());
         let uuid = match known {
             Some(uuid) => uuid,
-            None if inner.records.len() < RECORDS_MAX => {
+            None if inner.make_room() => {
                 let uuid = placeholder(index);
                 let identity = Identity { uuid: uuid.clone(), index, ..Identity::default() };
                 inner.records.insert(uuid.clone(), Record::new(identity));
@@ -376,42 +324,6 @@ impl Board {
         });
         gpus
     }
-}
-
-fn view(record: &Record, now: Instant, limits: AgeLimits) -> Gpu {
-    let (state, state_detail) = record.state();
-    let (fast, medium) = (limits.fast, limits.medium);
-    Gpu {
-        identity: record.identity.clone(),
-        state,
-        state_detail,
-        utilization: aged(record.utilization.as_ref(), now, fast),
-        memory: aged(record.memory.as_ref(), now, fast),
-        thermal: aged(record.thermal.as_ref(), now, fast),
-        power: aged(record.power.as_ref(), now, fast),
-        clocks: aged(record.clocks.as_ref(), now, fast),
-        ecc: aged(record.ecc.as_ref(), now, medium),
-        pcie: aged(record.pcie.as_ref(), now, medium),
-        processes: aged(record.processes.as_ref(), now, medium),
-        mig: aged(record.mig.as_ref(), now, medium).map(|mig| mig.value),
-        xids: record
-            .xids
-            .iter()
-            .map(|(at, code, id)| Xid { code: *code, age_ms: age_ms(*at, now), event_id: *id })
-            .collect(),
-        recovery_action: aged(record.recovery_action.as_ref(), now, fast).map(|a| a.value),
-        unsupported: record.unsupported.clone(),
-    }
-}
-
-fn aged<T: Clone>(group: Option<&Timed<T>>, now: Instant, limit: Duration) -> Option<Aged<T>> {
-    let group = group?;
-    (now.saturating_duration_since(group.at) <= limit)
-        .then(|| Aged { age_ms: age_ms(group.at, now), value: group.value.clone() })
-}
-
-fn age_ms(at: Instant, now: Instant) -> u64 {
-    u64::try_from(now.saturating_duration_since(at).as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

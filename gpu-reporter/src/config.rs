@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, ValueEnum};
-use tidegate_reporter_config::{ReporterConfig, parse};
+use tidegate_reporter_config::{ReporterConfig, is_name_char, parse};
 use tidegate_strict::Value;
 
 /// Largest configuration file that is read.
@@ -168,14 +168,15 @@ fn read_tree(path: &Path) -> Result<Value, Vec<String>> {
 pub fn node_name(config: &ReporterConfig) -> String {
     let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let name = config.node.clone().or_else(host).unwrap_or_default();
-    let name = name.trim();
-    if name.is_empty() { "unknown".into() } else { name.chars().take(63).collect() }
+    let safe = |c: char| if is_name_char(c) { c } else { '_' };
+    let name: String = name.trim().chars().take(63).map(safe).collect();
+    if name.is_empty() { "unknown".into() } else { name }
 }
 
 /// Which part of the node this reporter covers: empty for all of it.
 #[must_use]
 pub fn part_name(gpus: &[String]) -> String {
-    let joined = gpus.join(",");
+    let joined = gpus.join("|");
     if joined.len() <= 63 {
         return joined;
     }
@@ -233,7 +234,7 @@ mod tests {
     fn a_part_fits_a_label() {
         let names = |n: usize| -> Vec<String> { (0..n).map(|i| format!("GPU-{i:032}")).collect() };
         assert_eq!(part_name(&[]), "");
-        assert_eq!(part_name(&["0".into(), "3".into()]), "0,3");
+        assert_eq!(part_name(&["0".into(), "3".into()]), "0|3");
         assert_eq!(part_name(&names(8)).len(), 21);
         assert_ne!(part_name(&names(8)), part_name(&names(7)));
     }

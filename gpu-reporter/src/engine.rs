@@ -65,7 +65,7 @@ fn reading(
     now: Instant,
 ) -> Engine {
     let gauge = |figure| figures.gauge(figure);
-    let whole = |value: Option<f64>| value.and_then(to_u32);
+    let whole = |value: Option<f64>| value.and_then(to_u32).filter(|n| *n <= REQUESTS_MAX);
     let rates = window.add(now, figures);
     Engine {
         age_ms: 0,
@@ -82,6 +82,9 @@ fn reading(
         finished_total: figures.counter(names::Figure::Finished).and_then(to_u64),
     }
 }
+
+/// More requests than this on one server are a mistake of its page.
+const REQUESTS_MAX: u32 = 1_000_000;
 
 /// Whole, finite and not negative, or unknown.
 fn to_u64(value: f64) -> Option<u64> {

@@ -124,10 +124,8 @@ fn calls(page: &mut Page, sources: &Sources) {
     let used = || Function::ALL.iter().map(|f| (f.name(), costs.of(*f))).filter(|c| c.1.calls > 0);
     for (name, cost) in used() {
         let labels = [("function", name)];
-        page.own(OwnMetric::CallSecondsSum, &labels, to_f64(cost.micros) / 1e6);
-    }
-    for (name, cost) in used() {
-        page.own(OwnMetric::CallSecondsCount, &[("function", name)], to_f64(cost.calls));
+        page.part(OwnMetric::CallSeconds, "_sum", &labels, to_f64(cost.micros) / 1e6);
+        page.part(OwnMetric::CallSeconds, "_count", &labels, to_f64(cost.calls));
     }
     for (name, cost) in used() {
         page.own(OwnMetric::CallsFailed, &[("function", name)], to_f64(cost.failed));

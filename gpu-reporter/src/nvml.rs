@@ -10,9 +10,10 @@ mod calls;
 mod code;
 mod function;
 mod raw;
+mod values;
 
-pub use calls::{Event, FieldValue, MemoryInfo, Remapped, Running};
 pub use code::{Code, Failure};
 pub use function::Function;
 pub(crate) use raw::EventSet;
 pub use raw::{Handle, Library, OpenError, Session, leave_process};
+pub use values::{Event, FieldValue, MemoryInfo, Remapped, Running};

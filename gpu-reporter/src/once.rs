@@ -133,9 +133,16 @@ fn new_table(header: &[&str]) -> Table {
 fn cell<T: ToString>(gpu: &Gpu, value: Option<T>, calls: &[&str]) -> String {
     match value {
         Some(value) => value.to_string(),
-        None if gpu.unsupported.iter().any(|name| calls.contains(&name.as_str())) => "n/s".into(),
+        None if calls.iter().any(|call| is_unsupported(gpu, call)) => "n/s".into(),
         None => "-".into(),
     }
+}
+
+/// A call without a subject stands for all its subjects.
+fn is_unsupported(gpu: &Gpu, call: &str) -> bool {
+    gpu.unsupported.iter().any(|name| {
+        name == call || name.strip_prefix(call).is_some_and(|rest| rest.starts_with(':'))
+    })
 }
 
 fn load_table(gpus: &[Gpu]) -> Table {
@@ -164,7 +171,7 @@ fn load_table(gpus: &[Gpu]) -> Table {
         let temperature_call = ["nvmlDeviceGetTemperatureV"];
         let used = cell(gpu, memory.used_bytes.map(gib), &memory_call);
         let draw = cell(gpu, power.draw_mw.map(watts), &["nvmlDeviceGetPowerUsage"]);
-        let sm = cell(gpu, clocks.sm_mhz, &["nvmlDeviceGetClockInfo"]);
+        let sm = cell(gpu, clocks.sm_mhz, &["nvmlDeviceGetClockInfo:sm"]);
         table.add_row([
             gpu.identity.index.to_string(),
             cell(gpu, Some(&gpu.identity.name).filter(|n| !n.is_empty()), &["nvmlDeviceGetName"]),

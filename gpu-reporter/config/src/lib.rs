@@ -20,3 +20,20 @@ pub use workloads::{
 
 /// Most GPUs that one node may have.
 pub const GPUS_MAX: usize = 64;
+
+/// Whether a character may stand in the name of a node, service, pod or GPU: safe in a label, a log line
+/// and a URL, and what the control plane takes.
+#[must_use]
+pub const fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':' | '|')
+}
+
+/// Longest name of a node, service, pod or GPU, in bytes.
+pub(crate) const NAME_BYTES_MAX: usize = 64;
+
+/// Notes an error at `field` if `name` has other characters.
+pub(crate) fn check_name(node: &mut tidegate_strict::Node<'_>, field: &str, name: &str) {
+    if !name.chars().all(is_name_char) {
+        node.rule_broken(field, format!("{name:?} has other than letters, digits and . _ - / : |"));
+    }
+}

@@ -2,7 +2,7 @@ use std::net::SocketAddr;
 
 use tidegate_strict::{ConfigError, Need, Node, Shape, Value};
 
-use crate::{GPUS_MAX, GpuName};
+use crate::{GPUS_MAX, GpuName, check_name};
 
 /// An address `ip:port` to listen on.
 pub type Address = SocketAddr;
@@ -79,16 +79,12 @@ impl ReporterConfig {
                 4096,
                 "path of the workloads file, re-read when it changes",
             ),
-            gpus: node
-                .names(
-                    "gpus",
-                    0..=GPUS_MAX,
-                    GpuName::BOUNDS,
-                    "report only these GPUs, by index or UUID; all if empty",
-                )
-                .iter()
-                .map(|name| GpuName::parse(name))
-                .collect(),
+            gpus: GpuName::read(
+                node,
+                "gpus",
+                0..=GPUS_MAX,
+                "report only these GPUs, by index or UUID; all if empty",
+            ),
             expected_gpus: node
                 .optional_int("expected_gpus", 0..=64, "how many GPUs this node should have")
                 .and_then(|n| u32::try_from(n).ok()),
@@ -135,6 +131,7 @@ impl ReporterConfig {
             ),
             log: node.text("log", 256, Need::Default("info"), "log filter, as in RUST_LOG"),
         };
+        check_name(node, "node", config.node.as_deref().unwrap_or_default());
         if config.slow_call_ms > config.hung_call_ms {
             node.rule_broken("slow_call_ms", "must not exceed hung_call_ms".into());
         }

@@ -1,8 +1,8 @@
-use std::net::SocketAddr;
+use std::{net::SocketAddr, ops::RangeInclusive};
 
 use tidegate_strict::{ConfigError, Need, Node, Shape, Value};
 
-use crate::GPUS_MAX;
+use crate::{GPUS_MAX, NAME_BYTES_MAX, check_name};
 
 /// Most model servers on one node.
 const WORKLOADS_MAX: usize = 256;
@@ -18,7 +18,20 @@ pub enum GpuName {
 
 impl GpuName {
     /// Largest index and longest UUID, in bytes, as [`Node::names`] wants them.
-    pub const BOUNDS: (u64, usize) = (63, 96);
+    pub const BOUNDS: (u64, usize) = (63, NAME_BYTES_MAX);
+
+    pub(crate) fn read(
+        node: &mut Node<'_>,
+        field: &'static str,
+        len: RangeInclusive<usize>,
+        doc: &'static str,
+    ) -> Vec<Self> {
+        let names = node.names(field, len, Self::BOUNDS, doc);
+        for name in &names {
+            check_name(node, field, name);
+        }
+        names.iter().map(|name| Self::parse(name)).collect()
+    }
 
     /// Digits are an index, anything else a UUID.
     #[must_use]
@@ -122,11 +135,9 @@ fn workload(node: &mut Node<'_>) -> Option<Workload> {
         "address as Envoy knows it",
     );
     let service = node.text("service", 63, Need::Required, "service that it serves");
-    let gpus = node
-        .names("gpus", 1..=GPUS_MAX, GpuName::BOUNDS, "GPUs it runs on, by index or UUID")
-        .iter()
-        .map(|name| GpuName::parse(name))
-        .collect();
+    check_name(node, "service", &service);
+    let doc = "GPUs it runs on, by index or UUID";
+    let gpus = GpuName::read(node, "gpus", 1..=GPUS_MAX, doc);
     let doc = "where its metrics are, as http://host:port/path";
     let metrics_url = node.optional_text("metrics_url", 512, doc).and_then(|text| {
         let url = MetricsUrl::parse(&text);
@@ -142,8 +153,11 @@ fn workload(node: &mut Node<'_>) -> Option<Workload> {
         1..=65_536,
         "requests that run together, where the metrics do not say",
     );
-    let namespace = node.optional_text("namespace", 63, "Kubernetes namespace").unwrap_or_default();
-    let pod = node.optional_text("pod", 253, "Kubernetes pod").unwrap_or_default();
+    let doc = "Kubernetes namespace";
+    let namespace = node.optional_text("namespace", NAME_BYTES_MAX, doc).unwrap_or_default();
+    let pod = node.optional_text("pod", NAME_BYTES_MAX, "Kubernetes pod").unwrap_or_default();
+    check_name(node, "namespace", &namespace);
+    check_name(node, "pod", &pod);
     Some(Workload {
         endpoint: endpoint?,
         service,
@@ -206,6 +220,19 @@ mod tests {
                 "workloads[1].slots: 0 is outside 1..=65536",
             ]
         );
+    }
+
+    #[test]
+    fn names_are_safe_in_a_label() {
+        let of = |service: &str, gpu: &str| {
+            texts(&format!(
+                r#"{{"version":1,"workloads":[{{"endpoint":"127.0.0.1:1","service":"{service}","gpus":["{gpu}"]}}]}}"#
+            ))
+        };
+        assert!(of("llm.v1", "MIG-GPU-a/7/0").is_ok());
+        let rule = "has other than letters, digits and . _ - / : |";
+        assert_eq!(of("l m", "a").unwrap_err(), [format!("workloads[0].service: \"l m\" {rule}")]);
+        assert_eq!(of("llm", "a,b").unwrap_err(), [format!("workloads[0].gpus: \"a,b\" {rule}")]);
     }
 
     #[test]

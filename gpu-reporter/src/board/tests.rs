@@ -1,4 +1,5 @@
 use super::*;
+use crate::sample::{GpuState, Utilization};
 
 fn identity(index: u32, uuid: &str) -> Identity {
     Identity { uuid: uuid.into(), index, ..Identity::default() }
@@ -112,13 +113,18 @@ fn the_same_code_twice_is_two_events() {
 }
 
 #[test]
-fn remembered_gpus_are_bounded() {
-    let board = Board::default();
-    for index in 0..300 {
-        board.attached(&identity(index, &format!("u{index}")));
-        board.answer(1_000 + index, Answer::Closed("x".into()));
-    }
+fn remembered_gpus_are_bounded_and_missing_ones_make_room() {
+    let names: Vec<String> = (0..64).map(|index| format!("u{index}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let board = board(&names);
+    board.answer(64, Answer::Closed("x".into()));
     assert_eq!(states(&board).len(), RECORDS_MAX);
+    board.settle(&names.iter().skip(1).map(ToString::to_string).collect());
+    board.attached(&identity(64, "late"));
+    let states = states(&board);
+    assert_eq!(states.len(), RECORDS_MAX);
+    assert!(states.iter().any(|(uuid, _)| uuid == "late"));
+    assert!(!states.iter().any(|(uuid, _)| uuid == "u0"));
 }
 
 #[test]

@@ -18,6 +18,9 @@ use super::{
 
 const LENGTH: Duration = Duration::from_secs(15);
 const STEP: Duration = Duration::from_secs(1);
+/// More than this is a mistake of the page.
+const TOKENS_PER_SECOND_MAX: f64 = 1e9;
+const TTFT_MS_MAX: u32 = 3_600_000;
 
 struct Point {
     at: Instant,
@@ -76,7 +79,10 @@ fn rates(old: &Point, now: &Point) -> Rates {
     Rates {
         ttft_p50_ms: quantile_ms(&buckets, 0.50),
         ttft_p95_ms: quantile_ms(&buckets, 0.95),
-        tokens_per_second: tokens.filter(|_| seconds > 0.0).map(|tokens| tokens / seconds),
+        tokens_per_second: tokens
+            .filter(|_| seconds > 0.0)
+            .map(|tokens| tokens / seconds)
+            .filter(|rate| (0.0..=TOKENS_PER_SECOND_MAX).contains(rate)),
     }
 }
 
@@ -110,7 +116,7 @@ fn quantile_ms(buckets: &[(u64, f64)], quantile: f64) -> Option<u32> {
 
 #[expect(clippy::cast_precision_loss, reason = "microseconds of a request")]
 fn to_ms(micros: u64, more_micros: f64) -> Option<u32> {
-    to_u32((micros as f64 + more_micros) / 1_000.0)
+    to_u32((micros as f64 + more_micros) / 1_000.0).filter(|ms| *ms <= TTFT_MS_MAX)
 }
 
 #[cfg(test)]

@@ -181,8 +181,7 @@ own_metrics! {
     Driver "tidegate_gpu_driver_status" "gauge" "1 for the status that the driver is in.";
     GpusSeen "tidegate_gpu_reporter_gpus_seen" "gauge" "GPUs that the driver lists.";
     GpusExpected "tidegate_gpu_reporter_gpus_expected" "gauge" "GPUs that this node should have.";
-    CallSecondsSum "tidegate_gpu_reporter_nvml_call_seconds_sum" "gauge" "Time spent in driver calls, by function.";
-    CallSecondsCount "tidegate_gpu_reporter_nvml_call_seconds_count" "gauge" "Driver calls, by function.";
+    CallSeconds "tidegate_gpu_reporter_nvml_call_seconds" "summary" "Time spent in driver calls and their number, by function.";
     CallsFailed "tidegate_gpu_reporter_nvml_failures_total" "counter" "Driver calls without a value, by function.";
     CallsLate "tidegate_gpu_reporter_nvml_late_total" "counter" "Driver calls over the slow limit, by function.";
     Connected "tidegate_gpu_reporter_connected" "gauge" "1 while the control plane takes reports.";

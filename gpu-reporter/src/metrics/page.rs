@@ -16,6 +16,18 @@ impl Page {
         self.line(metric.name(), metric.kind(), metric.help(), labels, value);
     }
 
+    /// A line of a metric that has several, such as the sum of a summary.
+    pub(super) fn part(
+        &mut self,
+        metric: OwnMetric,
+        suffix: &str,
+        labels: &[(&str, &str)],
+        value: f64,
+    ) {
+        self.head(metric.name(), metric.kind(), metric.help());
+        self.series(&[metric.name(), suffix].concat(), labels, value);
+    }
+
     pub(super) fn line(
         &mut self,
         name: &'static str,
@@ -24,22 +36,23 @@ impl Page {
         labels: &[(&str, &str)],
         value: f64,
     ) {
-        // Writing to a String cannot fail.
-        let _ = self.try_line(name, kind, help, labels, value);
+        self.head(name, kind, help);
+        self.series(name, labels, value);
     }
 
-    fn try_line(
-        &mut self,
-        name: &'static str,
-        kind: &str,
-        help: &str,
-        labels: &[(&str, &str)],
-        value: f64,
-    ) -> std::fmt::Result {
+    fn head(&mut self, name: &'static str, kind: &str, help: &str) {
         if self.last != name {
-            writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}")?;
+            // Writing to a String cannot fail.
+            let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
             self.last = name;
         }
+    }
+
+    fn series(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
+        let _ = self.try_series(name, labels, value);
+    }
+
+    fn try_series(&mut self, name: &str, labels: &[(&str, &str)], value: f64) -> std::fmt::Result {
         self.text.write_str(name)?;
         for (place, (key, text)) in labels.iter().enumerate() {
             self.text.write_str(if place == 0 { "{" } else { "," })?;

@@ -1,15 +1,18 @@
-//! One safe method per NVML function. Sentinels and buffers end here.
+//! One safe method per NVML function. Buffers and version words end here.
 #![expect(unsafe_code, reason = "the driver is a C library")]
 
 use std::ffi::{CStr, c_char};
 
 use nvml_wrapper_sys::bindings::{
     nvmlEventData_t, nvmlFieldValue_t, nvmlMarginTemperature_t, nvmlMemory_t, nvmlMemory_v2_t,
-    nvmlPciInfo_t, nvmlProcessInfo_t, nvmlReturn_t, nvmlTemperature_t, nvmlUtilization_t,
-    nvmlValue_t,
+    nvmlPciInfo_t, nvmlProcessInfo_t, nvmlTemperature_t, nvmlUtilization_t, nvmlValue_t,
 };
 
-use super::{Code, Failure, Function, Handle, Session, raw::EventSet};
+use super::{
+    Code, Failure, Function, Handle, Session,
+    raw::EventSet,
+    values::{Event, FieldValue, MemoryInfo, Remapped, Running, known},
+};
 
 /// Longest text that NVML gives, UUIDs of MIG instances and product names (96 in nvml.h).
 const TEXT_BYTES: usize = 128;
@@ -21,73 +24,6 @@ const fn version_word<T>(version: u32) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "structs of nvml.h are far below 16 MiB")]
     let size = size_of::<T>() as u32;
     size | version << 24
-}
-
-/// `u64::MAX` and `i64::MAX` are NVML's "not available".
-fn known(value: u64) -> Option<u64> {
-    (value < u64::MAX >> 1).then_some(value)
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryInfo {
-    pub total_bytes: Option<u64>,
-    pub free_bytes: Option<u64>,
-    pub used_bytes: Option<u64>,
-    pub reserved_bytes: Option<u64>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remapped {
-    pub corrected: u32,
-    pub uncorrected: u32,
-    pub pending: bool,
-    pub failure: bool,
-}
-
-/// A compute process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Running {
-    pub pid: u32,
-    pub used_memory_bytes: Option<u64>,
-}
-
-/// One answer of `nvmlDeviceGetFieldValues`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FieldValue {
-    Unsigned(u64),
-    Signed(i64),
-}
-
-impl FieldValue {
-    #[must_use]
-    pub fn unsigned(self) -> Option<u64> {
-        match self {
-            Self::Unsigned(value) => known(value),
-            Self::Signed(value) => u64::try_from(value).ok(),
-        }
-    }
-
-    #[must_use]
-    pub fn signed(self) -> Option<i64> {
-        match self {
-            // T.Limit values are negative numbers that some drivers put into the unsigned place.
-            Self::Unsigned(value) => match u32::try_from(value) {
-                Ok(small) => Some(i64::from(small.cast_signed())),
-                Err(_) => i64::try_from(value).ok(),
-            },
-            Self::Signed(value) => Some(value),
-        }
-    }
-}
-
-/// What the driver reported of itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// Index of the GPU, if it is one that was registered.
-    pub gpu: Option<u32>,
-    /// nvml.h's event bit; 8 is an Xid.
-    pub kind: u64,
-    pub data: u64,
 }
 
 /// Calls `$function` through the watchdog; a missing symbol is an unsupported one.
@@ -458,8 +394,6 @@ fn process_list(
     Ok(list.iter().map(running).collect())
 }
 
-const _: fn(nvmlReturn_t) -> Code = Code;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -469,22 +403,6 @@ mod tests {
         assert_eq!(version_word::<nvmlMemory_v2_t>(2), 0x0200_0028);
         assert_eq!(version_word::<nvmlTemperature_t>(1), 0x0100_000c);
         assert_eq!(version_word::<nvmlMarginTemperature_t>(1), 0x0100_0008);
-    }
-
-    #[test]
-    fn sentinels_are_unknown_not_large() {
-        assert_eq!(known(u64::MAX), None);
-        assert_eq!(known(u64::MAX >> 1), None);
-        assert_eq!(known((u64::MAX >> 1) - 1), Some((u64::MAX >> 1) - 1));
-        assert_eq!(known(0), Some(0));
-        assert_eq!(FieldValue::Unsigned(u64::MAX).unsigned(), None);
-        assert_eq!(FieldValue::Signed(-1).unsigned(), None);
-    }
-
-    #[test]
-    fn a_negative_number_in_an_unsigned_place_stays_negative() {
-        assert_eq!(FieldValue::Unsigned(u64::from(u32::MAX - 1)).signed(), Some(-2));
-        assert_eq!(FieldValue::Signed(-5).signed(), Some(-5));
     }
 
     #[test]

@@ -176,7 +176,7 @@ async fn sigterm_says_goodbye_and_ends_at_once() {
 async fn a_part_of_the_node_names_itself_and_its_gpus_only() {
     let rig = Rig::start("part", healthy(4), &["--gpus", "1,GPU-3"]).await;
     let received = rig.until("two GPUs", |r| r.report.gpus.len() == 2).await;
-    assert_eq!(received.report.part, "1,GPU-3");
+    assert_eq!(received.report.part, "1|GPU-3");
     assert_eq!(received.states().into_keys().collect::<Vec<_>>(), ["GPU-1", "GPU-3"]);
 }
 
