@@ -6,12 +6,15 @@
 //! whatever order they come in. Ages count from the receiver's monotonic clock; what a node's clock
 //! shows is not looked at.
 //!
+//! A reporter that has just started has opened no driver and seen no GPU. Its report counts, but what the
+//! boot before it said stays and ages: a restart of a reporter is no news about GPUs.
+//!
 //! Bounds: nodes, parts of a node and retired boots are limited; a silent node is forgotten.
 
 use std::{collections::BTreeMap, collections::VecDeque, sync::Arc, time::Duration};
 
 use tidegate_policy::units::Span;
-use tidegate_weighting::input::{Aged, NodeReport};
+use tidegate_weighting::input::{Aged, DriverStatus, NodeReport};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -154,7 +157,13 @@ impl Store {
                 entry.retired.pop_front();
             }
         }
-        let accepted = crate::events::compare(&entry.report, &offer.report);
+        let accepted = if says_something(&offer.report) {
+            let accepted = crate::events::compare(&entry.report, &offer.report);
+            entry.report = Arc::new(offer.report);
+            accepted
+        } else {
+            Accepted::Usual
+        };
         if let Some(old) = entry.stream.replace(stream.clone())
             && old.id != stream.id
         {
@@ -163,7 +172,6 @@ impl Store {
         }
         entry.sequence = offer.sequence;
         entry.received = now;
-        entry.report = Arc::new(offer.report);
         entry.detail = offer.detail;
         entry.accepted += 1;
         Ok(accepted)
@@ -248,19 +256,25 @@ impl Entry {
     }
 }
 
+/// Whether a report says anything about the node yet.
+fn says_something(report: &NodeReport) -> bool {
+    report.driver != DriverStatus::Unknown || !report.gpus.is_empty()
+}
+
 /// The parts of one node as one report, received when the newest part was.
 ///
 /// An older part keeps its age: what it sampled is that much older when the newest was received.
 fn joined(parts: &BTreeMap<String, Entry>) -> Option<NodeReport> {
-    let newest = parts.values().max_by_key(|e| e.received)?;
+    let parts: Vec<&Entry> = parts.values().filter(|e| says_something(&e.report)).collect();
+    let newest = parts.iter().max_by_key(|e| e.report.received)?;
     let mut all = NodeReport::clone(&newest.report);
     if parts.len() == 1 {
         return Some(all);
     }
     all.gpus.clear();
     all.workloads.clear();
-    all.boot_id = parts.values().map(|e| e.boot_id.as_str()).collect::<Vec<_>>().join("+");
-    for entry in parts.values() {
+    all.boot_id = parts.iter().map(|e| e.boot_id.as_str()).collect::<Vec<_>>().join("+");
+    for entry in &parts {
         let report = &entry.report;
         let late = all.received.since(report.received);
         all.interval = all.interval.max(report.interval);

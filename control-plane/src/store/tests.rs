@@ -18,6 +18,7 @@ fn offer(node: &str, boot: u64, sequence: u64) -> Offer {
     let report = NodeReport {
         node: node.into(),
         boot_id: boot_id.clone(),
+        driver: DriverStatus::Ok,
         interval: Span::ms((boot * 1_000).saturating_add(sequence)),
         ..NodeReport::default()
     };
@@ -152,6 +153,28 @@ fn parts_of_a_node_are_joined_and_keep_their_ages() {
     // Part 0 was sampled 20 ms before 1000, which is 520 ms before 1500.
     assert_eq!(ages, [("GPU-0", 520), ("GPU-1", 30)]);
     assert_eq!(joined.workloads.len(), 2);
+}
+
+#[test]
+fn restarted_reporter_that_has_seen_nothing_keeps_what_was_said() {
+    let now = Instant::now();
+    let mut store = Store::new(&limits());
+    let nothing = |boot, sequence| {
+        let mut offer = offer("n", boot, sequence);
+        offer.report.driver = DriverStatus::Unknown;
+        offer
+    };
+    assert!(store.offer(now, &stream(1), nothing(1, 1)).is_ok());
+    assert!(store.reports().is_empty(), "nothing is known yet");
+    assert_eq!(store.offer(now, &stream(1), offer("n", 1, 2)), Ok(Accepted::Event));
+    assert_eq!(store.offer(now, &stream(2), nothing(2, 1)), Ok(Accepted::Usual));
+    assert_eq!(held(&store), ("boot-2".into(), 1, 1_002), "the boot is new, the data is not");
+    assert_eq!(store.offer(now, &stream(2), offer("n", 2, 2)), Ok(Accepted::Usual));
+    assert_eq!(held(&store), ("boot-2".into(), 2, 2_002));
+    // A driver that is gone is news.
+    let mut gone = offer("n", 2, 3);
+    gone.report.driver = DriverStatus::Absent;
+    assert_eq!(store.offer(now, &stream(2), gone), Ok(Accepted::Event));
 }
 
 #[test]
