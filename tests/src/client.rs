@@ -81,12 +81,12 @@ impl Client {
         Self { pool }
     }
 
-    /// A client that opens a connection for each request: no idle one is ever reused.
+    /// A client that speaks HTTP/2 from the start.
     #[must_use]
-    pub fn unpooled() -> Self {
+    pub fn http2() -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
-        let pool = Pool::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
+        let pool = Pool::builder(TokioExecutor::new()).http2_only(true).build(connector);
         Self { pool }
     }
 

@@ -20,6 +20,7 @@ mod e2e {
     mod no_endpoints;
     mod observe;
     mod one_stream;
+    mod people;
     mod reconfigured;
     mod reporter_gone;
     mod retries;

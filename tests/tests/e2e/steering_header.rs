@@ -4,12 +4,13 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, ensure};
+use http_body_util::Full;
 use serde_json::json;
 use tidegate_tests::bootstrap::STEERING_HEADER;
 use tidegate_tests::client::raw;
-use tidegate_tests::{Rig, tools_or_skip, until};
+use tidegate_tests::{Client, Rig, tools_or_skip, until};
 
-use super::common::{SOON, apply, only, scripted};
+use super::common::{SOON, apply, echo, only, scripted};
 
 mod trap;
 
@@ -84,6 +85,14 @@ async fn the_filter_overrules_it() -> anyhow::Result<()> {
     apply(&rig, &fake, only(2, &all, &all[..1])).await?;
     for (name, to_target) in count(&rig, all[1]).await? {
         assert_eq!(to_target, 0, "{name}");
+    }
+    let http2 = Client::http2();
+    for _ in 0..EACH {
+        let request = http::Request::get(echo(&rig))
+            .header(STEERING_HEADER, all[1].to_string())
+            .body(Full::default())?;
+        let reply = http2.send(request).await?;
+        assert_eq!((reply.status, reply.served_by()), (200, Some(all[0])), "over HTTP/2");
     }
     Ok(())
 }
