@@ -220,11 +220,16 @@ impl Gate {
             .iter()
             .filter_map(|a| service.table.rows().get(service.position(a)?).copied())
             .collect();
-        let mut weights: Vec<f64> = known.iter().map(|row| row.weight).collect();
-        // An endpoint that the control plane does not know counts as a typical one of unknown load.
+        let typical = |of: fn(&Row) -> f64| {
+            let healthy = known.iter().filter(|row| row.health > 0.0);
+            crate::success::median(&mut healthy.map(of).collect::<Vec<f64>>())
+        };
+        // An endpoint that the control plane does not know counts as a typical one of unknown load: it
+        // must not win because the others still warm up.
         let stranger = Row {
             reported: crate::pick::Reported::Unknown,
-            ..Row::idle(crate::success::median(&mut weights))
+            health: typical(|row| row.health),
+            ..Row::idle(typical(|row| row.weight))
         };
         let rows: Vec<Row> = staying
             .iter()

@@ -202,6 +202,25 @@ fn an_unknown_endpoint_of_an_existing_list_stays() {
 }
 
 #[test]
+fn an_unknown_endpoint_does_not_win_because_the_known_one_warms_up() {
+    // B warms up at 0.1 of its capacity; the stranger counts as just as warm: half each.
+    let warming = EndpointUpdate { healthy_for: Some(Span::ms(0)), ..up(B) };
+    let mut rig = Rig::knowing(r#", "existing_list": "reorder""#, vec![up(A), warming]);
+    let mut strangers = 0;
+    for _ in 0..400 {
+        match ask_with_list(&mut rig, "10.9.9.9:80,10.0.0.2:80") {
+            Decision::Steer { ticket, list, .. } => {
+                strangers += u32::from(list.starts_with("10.9.9.9:80"));
+                let served = list.split(',').next().unwrap_or_default();
+                rig.end(t(10_000), ticket, served, 200);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!((140..260).contains(&strangers), "{strangers} of 400");
+}
+
+#[test]
 fn an_existing_list_without_a_living_endpoint_stays_as_it_is() {
     let endpoints = vec![hard(A, Hard::Down), hard(B, Hard::Draining), up(C)];
     let mut rig = Rig::knowing(r#", "existing_list": "reorder""#, endpoints);
