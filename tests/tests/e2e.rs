@@ -26,6 +26,7 @@ mod e2e {
     mod retries;
     mod scaling;
     mod services;
+    mod several_envoys;
     mod steering;
     mod steering_header;
     mod throttle;

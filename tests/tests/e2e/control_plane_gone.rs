@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use tidegate_tests::eventually::observe;
 use tidegate_tests::load::Summary;
 use tidegate_tests::{GpuSpec, Rig, Tools, tools_or_skip, until};
@@ -52,7 +52,21 @@ async fn killed_and_back_costs_no_request() -> anyhow::Result<()> {
 #[tokio::test]
 async fn frozen_costs_no_request_and_is_noticed() -> anyhow::Result<()> {
     let tools = tools_or_skip!();
-    let rig = rig(&tools, "control-plane-frozen").await?;
+    // Without Envoy's keepalive, which is not everywhere: the filter must notice by itself.
+    let builder = Rig::builder(&tools, "control-plane-frozen");
+    let rig = builder
+        .gpus(4, GpuSpec::new("a100-80gb"))
+        .edit(|b| {
+            let protocol = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+            let cluster = b.cluster("tidegate_control_plane")?;
+            let options = &mut cluster["typed_extension_protocol_options"][protocol];
+            let http2 = &mut options["explicit_http_config"]["http2_protocol_options"];
+            let fields = http2.as_object_mut().context("no options")?;
+            fields.remove("connection_keepalive").context("no keepalive to remove")?;
+            Ok(())
+        })
+        .start()
+        .await?;
     settled(&rig).await?;
     let load = rig.load(100.0).start();
     rig.control_plane().process.freeze()?;
