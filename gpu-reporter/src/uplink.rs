@@ -90,6 +90,8 @@ pub struct Uplink {
     counts: Arc<UplinkCounts>,
     sequence: Arc<AtomicU64>,
     due: watch::Sender<Due>,
+    /// Number of the due report that the connection took last.
+    taken: Arc<AtomicU64>,
 }
 
 /// Which report is due: counts up; the last one says goodbye.
@@ -104,7 +106,15 @@ impl Uplink {
     pub fn new(sources: Sources, part: String, counts: Arc<UplinkCounts>) -> Self {
         let boot_id = format!("{:032x}", rand::rng().random::<u128>());
         let due = watch::Sender::new(Due::default());
-        Self { sources, part, boot_id, counts, sequence: Arc::default(), due }
+        Self {
+            sources,
+            part,
+            boot_id,
+            counts,
+            sequence: Arc::default(),
+            due,
+            taken: Arc::default(),
+        }
     }
 
     /// Sends until `stop` turns true; then says goodbye and returns within a second.
@@ -193,7 +203,7 @@ impl Uplink {
             sequence: Arc::clone(&self.sequence),
             boot_id: self.boot_id.clone(),
             part: self.part.clone(),
-            taken: None,
+            taken: Arc::clone(&self.taken),
             left: false,
         }
     }
@@ -209,6 +219,9 @@ impl Uplink {
                 () = tokio::time::sleep(latest) => false,
                 _ = stop.wait_for(|stop| *stop) => true,
             };
+            if self.due.borrow().number > self.taken.load(Ordering::Relaxed) {
+                self.counts.conflated.fetch_add(1, Ordering::Relaxed);
+            }
             self.due.send_modify(|due| *due = Due { number: due.number + 1, leaving });
             if leaving {
                 return;
@@ -241,8 +254,7 @@ struct Reports {
     sequence: Arc<AtomicU64>,
     boot_id: String,
     part: String,
-    /// Number of the report taken last.
-    taken: Option<u64>,
+    taken: Arc<AtomicU64>,
     left: bool,
 }
 
@@ -260,10 +272,8 @@ impl Stream for Reports {
 
 impl Reports {
     fn make(&mut self, due: Due) -> ReportRequest {
-        let before = self.taken.replace(due.number);
-        let skipped = before.map_or(0, |before| due.number.saturating_sub(before + 1));
+        self.taken.store(due.number, Ordering::Relaxed);
         self.left = due.leaving;
-        self.counts.conflated.fetch_add(skipped, Ordering::Relaxed);
         self.counts.reports.fetch_add(1, Ordering::Relaxed);
         let interval = self.sources.shared.interval().as_millis();
         let envelope = Envelope {

@@ -5,7 +5,6 @@ use std::{
     fs::{self, File},
     net::SocketAddr,
     path::{Path, PathBuf},
-    pin::Pin,
     process::{Child, Command, ExitStatus, Output, Stdio},
     sync::{
         Arc, LazyLock, Mutex,
@@ -15,19 +14,14 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tidegate_proto::v1::{
-    Gpu, GpuState, ReportRequest, ReportResponse, ReportVerdict,
-    report_service_server::{ReportService, ReportServiceServer},
-};
+use tidegate_proto::v1::{Gpu, GpuState, ReportRequest};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    runtime::Runtime,
-    sync::watch,
     task::JoinHandle,
 };
-use tokio_stream::{Stream, StreamExt, wrappers::TcpListenerStream};
-use tonic::{Request, Response, Status, Streaming};
+
+use crate::control_plane::{ControlPlane, Server};
 
 /// How long a condition may take on a loaded machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
@@ -50,94 +44,6 @@ impl Received {
 
     pub(crate) fn states(&self) -> BTreeMap<&str, GpuState> {
         self.report.gpus.iter().map(|gpu| (gpu.uuid.as_str(), gpu.state())).collect()
-    }
-}
-
-/// A control plane that notes what it gets.
-#[derive(Clone)]
-pub(crate) struct ControlPlane {
-    reports: Arc<Mutex<Vec<Received>>>,
-    count: watch::Sender<usize>,
-    wish_ms: Arc<AtomicU32>,
-}
-
-type Answers = Pin<Box<dyn Stream<Item = Result<ReportResponse, Status>> + Send>>;
-
-#[tonic::async_trait]
-impl ReportService for ControlPlane {
-    type ReportStream = Answers;
-
-    async fn report(
-        &self,
-        request: Request<Streaming<ReportRequest>>,
-    ) -> Result<Response<Answers>, Status> {
-        let own = self.clone();
-        let answers = request.into_inner().map(move |report| {
-            let report = report?;
-            let sequence = report.sequence;
-            let wish = own.wish_ms.load(Ordering::Relaxed);
-            let mut reports = own.reports.lock().unwrap();
-            reports.push(Received { at: Instant::now(), report });
-            own.count.send_replace(reports.len());
-            Ok(ReportResponse {
-                sequence,
-                verdict: ReportVerdict::Accepted.into(),
-                reason: String::new(),
-                interval_ms: (wish > 0).then_some(wish),
-            })
-        });
-        Ok(Response::new(Box::pin(answers)))
-    }
-}
-
-impl ControlPlane {
-    pub(crate) fn new() -> Self {
-        Self { reports: Arc::default(), count: watch::Sender::new(0), wish_ms: Arc::default() }
-    }
-
-    pub(crate) fn wish_interval_ms(&self, ms: u32) {
-        self.wish_ms.store(ms, Ordering::Relaxed);
-    }
-
-    /// Serves on threads of its own, so that stopping cuts every connection.
-    pub(crate) fn serve(&self, address: SocketAddr) -> Server {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
-        let listener = std::net::TcpListener::bind(address).unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let address = listener.local_addr().unwrap();
-        let service = ReportServiceServer::new(self.clone());
-        runtime.spawn(async move {
-            let listener = TcpListener::from_std(listener).unwrap();
-            let incoming = TcpListenerStream::new(listener);
-            let mut server = tonic::transport::Server::builder();
-            server.add_service(service).serve_with_incoming(incoming).await.unwrap();
-        });
-        Server { address, runtime: Some(runtime) }
-    }
-}
-
-/// A running control plane.
-pub(crate) struct Server {
-    pub(crate) address: SocketAddr,
-    runtime: Option<Runtime>,
-}
-
-impl Server {
-    /// Ends it and all its connections.
-    pub(crate) fn stop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stop();
     }
 }
 

@@ -25,9 +25,10 @@ mod exports {
     pub mod device;
     pub mod events;
     pub mod fields;
+    pub mod health;
     pub mod mig;
     pub mod system;
     mod write;
 }
 
-pub use exports::{device, events, fields, mig, system};
+pub use exports::{device, events, fields, health, mig, system};
