@@ -29,6 +29,7 @@ fn ours(package: &str) -> Option<&'static [&'static str]> {
         "tidegate-gpu-reporter" => {
             &["tidegate-proto", "tidegate-reporter-config", "tidegate-strict"]
         }
+        "tidegate-sim" => &["tidegate-policy", "tidegate-strict", "tidegate-weighting"],
         "tidegate-tests"
         | "tidegate-bench"
         | "tidegate-empty-filter"
@@ -41,6 +42,7 @@ fn ours(package: &str) -> Option<&'static [&'static str]> {
             "tidegate-policy",
             "tidegate-proto",
             "tidegate-reporter-config",
+            "tidegate-sim",
             "tidegate-strict",
             "tidegate-tests",
             "tidegate-weighting",
