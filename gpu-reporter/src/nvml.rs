@@ -6,6 +6,7 @@
 //! when one GPU refuses it, and drops the MIG ids of events. Every call passes [`Session::watched`],
 //! which writes it down for the watchdog.
 
+mod buffers;
 mod calls;
 mod code;
 mod function;
