@@ -19,6 +19,9 @@ use crate::{
 /// Push periods outside this range are moved to its ends.
 const PERIOD_MS_MIN: u64 = 50;
 const PERIOD_MS_MAX: u64 = 60_000;
+/// A new control plane's "up" without data does not undo a "down" for this long: reporters find it
+/// within 15 s, and until then it knows nothing of what is broken.
+const DOUBT_MAX: Span = Span::secs(30);
 
 /// The merged state.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -63,6 +66,8 @@ pub struct Endpoint {
     pub healthy_for: Option<Span>,
     /// When the endpoint was last listed.
     pub listed: Time,
+    /// Down by an earlier control plane's word, since the present one said "up" without data.
+    doubted: Option<Time>,
 }
 
 impl Fleet {
@@ -78,6 +83,7 @@ impl Fleet {
     pub fn apply(&mut self, now: Time, update: Update) -> Result<(), UpdateRefused> {
         self.check_order(&update)?;
         self.check_contents(&update)?;
+        let is_successor = self.head.is_some_and(|head| head.instance != update.instance);
         self.head = Some(Head {
             epoch: update.epoch,
             instance: update.instance,
@@ -85,15 +91,20 @@ impl Fleet {
             proxies_live: update.proxies_live,
             received: now,
         });
-        if update.extent == Extent::Full {
-            self.services.clear();
-        }
+        let mut before = match update.extent {
+            Extent::Full => core::mem::take(&mut self.services),
+            Extent::Changes => BTreeMap::new(),
+        };
         for name in &update.services_removed {
             self.services.remove(name.as_str());
         }
         for service in update.services {
+            let mut before = before.remove(service.name.as_str()).unwrap_or_default();
             let name = Arc::from(service.name.as_str());
-            self.services.entry(name).or_default().merge(now, service);
+            let merged = self.services.entry(name).or_default();
+            merged.merge(now, service, |address, says| {
+                doubt(now, is_successor, before.endpoints.remove(address)?, says)
+            });
         }
         Ok(())
     }
@@ -268,7 +279,12 @@ impl Service {
         self.endpoints.is_empty()
     }
 
-    fn merge(&mut self, now: Time, update: ServiceUpdate) {
+    fn merge(
+        &mut self,
+        now: Time,
+        update: ServiceUpdate,
+        mut doubt: impl FnMut(&str, &EndpointUpdate) -> Option<Time>,
+    ) {
         // A rate that is no number, or negative, says nothing.
         self.arrival_rate = update.arrival_rate.filter(|r| r.is_finite() && *r >= 0.0);
         self.mean_service = update.mean_service.filter(|span| *span > Span::ZERO);
@@ -279,6 +295,7 @@ impl Service {
         }
         for e in update.endpoints {
             let Some(address) = address::canonical(&e.address) else { continue };
+            let doubted = doubt(&address, &e);
             let endpoint = Endpoint {
                 weight: e.weight,
                 in_flight: e.in_flight,
@@ -286,17 +303,27 @@ impl Service {
                 gate: e.gate,
                 success: e.success,
                 age: e.age,
-                hard: e.hard,
+                hard: if doubted.is_some() { Hard::Down } else { e.hard },
                 node: Arc::from(e.node),
                 gpu_type: Arc::from(e.gpu_type),
                 type_weight: e.type_weight,
                 memory_free: e.memory_free,
                 healthy_for: e.healthy_for,
                 listed: now,
+                doubted,
             };
             self.endpoints.insert(Arc::from(address), endpoint);
         }
     }
+}
+
+/// Since when `says` is not believed against what `was` in force.
+fn doubt(now: Time, is_successor: bool, was: Endpoint, says: &EndpointUpdate) -> Option<Time> {
+    if was.hard != Hard::Down || says.hard != Hard::Up || says.age.is_some() {
+        return None;
+    }
+    let since = was.doubted.or(is_successor.then_some(now))?;
+    (now.since(since) <= DOUBT_MAX).then_some(since)
 }
 
 fn check_endpoints(before: Option<&Service>, update: &ServiceUpdate) -> Result<(), UpdateRefused> {

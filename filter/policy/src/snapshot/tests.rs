@@ -117,6 +117,40 @@ fn an_empty_change_confirms_the_rest_while_its_data_grows_older() {
 }
 
 #[test]
+fn a_control_plane_without_data_does_not_raise_the_dead() {
+    let says = |instance, ms, hard, age: Option<u64>| {
+        let e = EndpointUpdate { hard, age: age.map(Span::ms), ..endpoint("10.0.0.1:80") };
+        let update = Update { instance, ..update(ms, Extent::Full, vec![service("a", vec![e])]) };
+        (t(ms), update)
+    };
+    let hard = |fleet: &Fleet| fleet.service("a").unwrap().endpoint("10.0.0.1:80").unwrap().hard;
+    let mut down = Fleet::new();
+    let (at, update) = says(7, 1_000, Hard::Down, Some(100));
+    down.apply(at, update).unwrap();
+    // Each row: what came after, and what is believed then. Instance 8 has just started.
+    for (name, rows) in [
+        ("data settles it", vec![(8, 60_000, None, Hard::Down), (8, 60_500, Some(0), Hard::Up)]),
+        (
+            "doubt ends after 30 s, whatever was before the restart",
+            vec![
+                (8, 60_000, None, Hard::Down),
+                (8, 90_000, None, Hard::Down),
+                (8, 90_001, None, Hard::Up),
+            ],
+        ),
+        ("who said down may take it back", vec![(7, 60_000, None, Hard::Up)]),
+        ("data from the start", vec![(8, 60_000, Some(0), Hard::Up)]),
+    ] {
+        let mut fleet = down.clone();
+        for (instance, ms, age, expected) in rows {
+            let (at, update) = says(instance, ms, Hard::Up, age);
+            fleet.apply(at, update).unwrap();
+            assert_eq!(hard(&fleet), expected, "{name} at {ms}");
+        }
+    }
+}
+
+#[test]
 fn epochs_only_grow_within_an_instance() {
     for epoch in [0, 4, 5] {
         refused(update(epoch, Extent::Changes, vec![]), UpdateRefused::Old { epoch, have: 5 });
