@@ -7,12 +7,11 @@
 
 use std::{
     collections::BTreeSet,
-    net::SocketAddr,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
-use tidegate_policy::config::is_service_name;
+use tidegate_policy::{address, config::is_service_name};
 use tidegate_strict::{ConfigError, Need, Node, Shape, Value};
 
 use super::{Directory, DiscoveryStatus, EndpointEntry, ServiceEntry};
@@ -59,12 +58,12 @@ fn read(n: &mut Node<'_>, limits: &Limits) -> Directory {
                     "address",
                     "an address ip:port",
                     Need::Required,
-                    |s| s.parse::<SocketAddr>().ok(),
+                    // The filter's own rule: it refuses an update as a whole for one wrong address.
+                    address::canonical,
                     "address as Envoy knows it",
                 );
                 EndpointEntry {
-                    // In the form of the parser, so that one endpoint has one spelling.
-                    address: address.map(|a| a.to_string()).unwrap_or_default(),
+                    address: address.unwrap_or_default(),
                     node: n.optional_text("node", limits.text_bytes, "node that it runs on"),
                     gpus: n.names(
                     "gpus",

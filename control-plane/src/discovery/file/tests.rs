@@ -86,6 +86,20 @@ fn every_broken_rule_is_named() {
 }
 
 #[test]
+fn address_that_the_filter_would_refuse_is_refused_here() {
+    for (address, is_taken) in [
+        ("1.2.3.4:1", true),
+        ("1.2.3.4:0", false),
+        ("[fe80::1]:80", true),
+        ("[fe80::1%1]:80", false),
+    ] {
+        let yaml =
+            format!("version: 1\nservices: [{{name: a, endpoints: [{{address: \"{address}\"}}]}}]");
+        assert_eq!(errors(&yaml, &limits()).is_empty(), is_taken, "{address}");
+    }
+}
+
+#[test]
 fn one_address_in_two_services_is_fine() {
     let yaml = "version: 1\nservices:\n- {name: a, endpoints: [{address: \"1.2.3.4:80\"}]}\n\
                 - {name: b, endpoints: [{address: \"1.2.3.4:80\"}]}";
