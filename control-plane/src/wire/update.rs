@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidegate_policy::units::Span;
+use tidegate_policy::{config::SLOW_START_MS_MAX, units::Span};
 use tidegate_proto::v1;
 use tidegate_weighting::{EndpointSnapshot, HardState};
 
 use crate::publish::Snapshot;
 
 /// Beyond this a slow start is over for every filter.
-const HEALTHY_FOR_MAX: Span = Span::secs(300);
+const HEALTHY_FOR_MAX: Span = Span::ms(SLOW_START_MS_MAX);
 
 /// The services that a proxy wants to know about; empty is all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

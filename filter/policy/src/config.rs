@@ -26,7 +26,8 @@ pub const PLANE_BYTES_MAX: usize = 127;
 const PATH_BYTES_MAX: usize = 256;
 /// Most fixed retries; more than five tries of one request only add load to a fleet in trouble.
 const RETRIES_MAX: u64 = 5;
-const SLOW_START_MS_MAX: u64 = 600_000;
+/// Longest slow start; the control plane tells for as long how long an endpoint has been healthy.
+pub const SLOW_START_MS_MAX: u64 = 600_000;
 
 const DEFAULT_CLUSTER: &str = "tidegate_control_plane";
 const DEFAULT_AUTHORITY: &str = "tidegate-control-plane";

@@ -4,10 +4,10 @@
 //! epoch within one control-plane instance and by the receive time on this worker's clock, never by a
 //! sender's clock. A full update replaces everything; a partial one changes what it lists. What it does
 //! not list is as it was, but for its age: an endpoint is listed whenever there is new data on it, so
-//! the data of one that is not listed has grown older. A control plane that has just started may say "up" of
-//! what it has no report on yet; where the one before said "down", that stands for a while. An update is
-//! taken whole or refused whole: [`Fleet::apply`] checks everything before it changes anything, so a bad message leaves the
-//! last good state in force.
+//! the data of one that is not listed has grown older. A control plane that has just started may say
+//! "up" of what it has no report on yet; where the one before said "down", that stands for a while. An
+//! update is taken whole or refused whole: [`Fleet::apply`] checks everything before it changes
+//! anything, so a bad message leaves the last good state in force.
 
 use alloc::{string::String, vec::Vec};
 

@@ -917,7 +917,7 @@ pub struct Endpoint {
     /// Free GPU memory, in basis points of the total; absent when unknown.
     #[prost(uint32, optional, tag = "12")]
     pub memory_free_bp: ::core::option::Option<u32>,
-    /// Time since the endpoint was first seen healthy (again); absent when longer than five minutes.
+    /// Time since the endpoint was first seen healthy (again); absent when longer than ten minutes.
     #[prost(uint32, optional, tag = "13")]
     pub healthy_for_ms: ::core::option::Option<u32>,
 }

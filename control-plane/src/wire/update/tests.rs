@@ -81,8 +81,8 @@ fn unknown_is_absent_and_never_zero() {
 }
 
 #[test]
-fn slow_start_is_over_after_five_minutes() {
-    for (ms, expected) in [(299_999, Some(299_999)), (300_000, Some(300_000)), (300_001, None)] {
+fn health_is_told_for_as_long_as_the_longest_slow_start() {
+    for (ms, expected) in [(599_999, Some(599_999)), (600_000, Some(600_000)), (600_001, None)] {
         let e = EndpointSnapshot { healthy_for: Some(Span::ms(ms)), ..endpoint("1.1.1.1:1") };
         let update = update(&snapshot(&[e]), None, &Interest::default());
         assert_eq!(update.services[0].endpoints[0].healthy_for_ms, expected, "{ms}");
