@@ -32,7 +32,14 @@ pub fn compare(before: &NodeReport, after: &NodeReport) -> Accepted {
         (&old.endpoint, &old.service, &old.gpu_uuids)
             != (&new.endpoint, &new.service, &new.gpu_uuids)
     });
-    if gpus_changed || workloads_changed { Accepted::Event } else { Accepted::Usual }
+    // Event numbers of two boots do not compare.
+    let has_new_xids =
+        before.boot_id != after.boot_id && after.gpus.iter().any(|g| !g.xids.is_empty());
+    if gpus_changed || workloads_changed || has_new_xids {
+        Accepted::Event
+    } else {
+        Accepted::Usual
+    }
 }
 
 fn is_gpu_event(before: &GpuSample, after: &GpuSample) -> bool {
@@ -103,6 +110,11 @@ mod tests {
         let mut older = xid(1);
         older.gpus[0].xids[0].age = Span::ms(500);
         check(&xid(1), &older, Accepted::Usual);
+        // A restarted reporter numbers from one again.
+        let restarted = NodeReport { boot_id: "next".into(), ..xid(1) };
+        check(&xid(1), &restarted, Accepted::Event);
+        let quiet = NodeReport { boot_id: "next".into(), ..node(|_| ()) };
+        check(&node(|_| ()), &quiet, Accepted::Usual);
     }
 
     #[test]

@@ -11,10 +11,16 @@
 //!
 //! Bounds: nodes, parts of a node and retired boots are limited; a silent node is forgotten.
 
-use std::{collections::BTreeMap, collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
-use tidegate_policy::units::Span;
-use tidegate_weighting::input::{Aged, DriverStatus, NodeReport};
+use tidegate_weighting::{
+    freshness::fresh_limit,
+    input::{DriverStatus, NodeReport},
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -225,10 +231,10 @@ impl Store {
         self.nodes.retain(|_, parts| !parts.is_empty());
     }
 
-    /// One report per node, as weighting reads them; the parts of a node are joined.
+    /// The newest report of each reporter, as weighting reads them.
     #[must_use]
     pub fn reports(&self) -> Vec<NodeReport> {
-        self.nodes.values().filter_map(joined).collect()
+        self.nodes.values().flat_map(apart).collect()
     }
 
     /// All reporters by node and part.
@@ -261,47 +267,21 @@ fn says_something(report: &NodeReport) -> bool {
     report.driver != DriverStatus::Unknown || !report.gpus.is_empty()
 }
 
-/// The parts of one node as one report, received when the newest part was.
-///
-/// An older part keeps its age: what it sampled is that much older when the newest was received.
-fn joined(parts: &BTreeMap<String, Entry>) -> Option<NodeReport> {
-    let parts: Vec<&Entry> = parts.values().filter(|e| says_something(&e.report)).collect();
-    let newest = parts.iter().max_by_key(|e| e.report.received)?;
-    let mut all = NodeReport::clone(&newest.report);
-    if parts.len() == 1 {
-        return Some(all);
+/// The reports of one node's parts, each with its own boot and time: a part that restarts or falls
+/// silent is no news about the others. A GPU that two parts list is left to the first by name that is
+/// not late, since event numbers of two reporters do not compare.
+fn apart(parts: &BTreeMap<String, Entry>) -> Vec<NodeReport> {
+    let said = || parts.values().map(|e| &e.report).filter(|r| says_something(r));
+    let newest = said().map(|r| r.received).max().unwrap_or_default();
+    let is_late = |r: &NodeReport| newest.since(r.received) > fresh_limit(r.interval);
+    let mut claimed = BTreeSet::new();
+    let in_time = said().filter(|r| !is_late(r));
+    let mut all: Vec<NodeReport> =
+        in_time.chain(said().filter(|r| is_late(r))).map(|r| NodeReport::clone(r)).collect();
+    for report in &mut all {
+        report.gpus.retain(|gpu| claimed.insert(gpu.uuid.clone()));
     }
-    all.gpus.clear();
-    all.workloads.clear();
-    all.boot_id = parts.iter().map(|e| e.boot_id.as_str()).collect::<Vec<_>>().join("+");
-    for entry in &parts {
-        let report = &entry.report;
-        let late = all.received.since(report.received);
-        all.interval = all.interval.max(report.interval);
-        all.driver = all.driver.max(report.driver);
-        all.gpus.extend(report.gpus.iter().cloned().map(|mut gpu| {
-            grow(&mut gpu.utilization, late);
-            grow(&mut gpu.memory, late);
-            grow(&mut gpu.thermal, late);
-            grow(&mut gpu.power, late);
-            grow(&mut gpu.clocks, late);
-            grow(&mut gpu.ecc, late);
-            grow(&mut gpu.pcie, late);
-            gpu.xids.iter_mut().for_each(|x| x.age = x.age.plus(late));
-            gpu
-        }));
-        all.workloads.extend(report.workloads.iter().cloned().map(|mut workload| {
-            grow(&mut workload.engine, late);
-            workload
-        }));
-    }
-    Some(all)
-}
-
-fn grow<T>(group: &mut Option<Aged<T>>, by: Span) {
-    if let Some(group) = group {
-        group.age = group.age.plus(by);
-    }
+    all
 }
 
 #[cfg(test)]

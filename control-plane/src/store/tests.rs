@@ -1,6 +1,6 @@
 use proptest::prelude::*;
-use tidegate_policy::units::Time;
-use tidegate_weighting::input::{DriverStatus, GpuSample, Utilization, Workload};
+use tidegate_policy::units::{Span, Time};
+use tidegate_weighting::input::{DriverStatus, GpuSample};
 
 use super::*;
 
@@ -125,34 +125,51 @@ fn silent_node_is_forgotten_at_the_expiry_and_not_before() {
     assert_eq!(store.entries().count(), 0);
 }
 
+/// A report of one part of node `n`, with one GPU.
+fn part(name: &str, boot: u64, received_ms: u64, gpu: &str) -> Offer {
+    let mut offer = offer("n", boot, received_ms);
+    offer.part = name.into();
+    offer.report.received = Time::ms(received_ms);
+    offer.report.interval = Span::ms(500);
+    offer.report.gpus = vec![GpuSample { uuid: gpu.into(), ..GpuSample::default() }];
+    offer
+}
+
 #[test]
-fn parts_of_a_node_are_joined_and_keep_their_ages() {
+fn parts_of_a_node_keep_their_own_boot_and_time() {
     let now = Instant::now();
     let mut store = Store::new(&limits());
-    let part = |name: &str, received_ms: u64, age_ms: u64| {
-        let mut offer = offer("n", received_ms, 1);
-        offer.part = name.into();
-        offer.report.received = Time::ms(received_ms);
-        offer.report.driver = if name == "0" { DriverStatus::Failed } else { DriverStatus::Ok };
-        offer.report.gpus = vec![GpuSample {
-            uuid: format!("GPU-{name}"),
-            utilization: Some(Aged { age: Span::ms(age_ms), values: Utilization::default() }),
-            ..GpuSample::default()
-        }];
-        offer.report.workloads =
-            vec![Workload { endpoint: format!("1.1.1.{name}:80"), ..Workload::default() }];
-        offer
+    store.offer(now, &stream(1), part("0", 1, 1_000, "GPU-0")).unwrap();
+    store.offer(now, &stream(2), part("1", 2, 1_500, "GPU-1")).unwrap();
+    // Part 1 restarts; part 0 says nothing more.
+    store.offer(now, &stream(3), part("1", 3, 9_000, "GPU-1")).unwrap();
+    let mut seen: Vec<(String, String, u64)> = store
+        .reports()
+        .into_iter()
+        .map(|r| (r.gpus[0].uuid.clone(), r.boot_id, r.received.as_ms()))
+        .collect();
+    seen.sort();
+    let expected = [("GPU-0", "boot-1", 1_000), ("GPU-1", "boot-3", 9_000)];
+    assert_eq!(seen, expected.map(|(gpu, boot, ms)| (gpu.into(), boot.into(), ms)));
+}
+
+#[test]
+fn gpu_that_two_parts_list_is_one_parts_alone_until_it_is_late() {
+    let now = Instant::now();
+    let mut store = Store::new(&limits());
+    let boot = |store: &Store| {
+        let reports = store.reports();
+        let mut with = reports.iter().filter(|r| !r.gpus.is_empty());
+        let boot = with.next().map(|r| r.boot_id.clone());
+        assert!(with.next().is_none(), "one report has the GPU");
+        boot.unwrap()
     };
-    store.offer(now, &stream(1), part("0", 1_000, 20)).unwrap();
-    store.offer(now + Duration::from_millis(500), &stream(2), part("1", 1_500, 30)).unwrap();
-    let [joined] = &store.reports()[..] else { panic!("one report per node") };
-    assert_eq!(joined.received, Time::ms(1_500));
-    assert_eq!(joined.driver, DriverStatus::Failed, "the worse one shows");
-    let ages: Vec<(&str, u64)> =
-        joined.gpus.iter().map(|g| (g.uuid.as_str(), g.utilization.unwrap().age.as_ms())).collect();
-    // Part 0 was sampled 20 ms before 1000, which is 520 ms before 1500.
-    assert_eq!(ages, [("GPU-0", 520), ("GPU-1", 30)]);
-    assert_eq!(joined.workloads.len(), 2);
+    store.offer(now, &stream(1), part("", 1, 1_000, "GPU-0")).unwrap();
+    // Three periods of 500 ms are in time; one millisecond more is late.
+    for (received_ms, expected) in [(1_100, "boot-1"), (2_500, "boot-1"), (2_501, "boot-2")] {
+        store.offer(now, &stream(2), part("0", 2, received_ms, "GPU-0")).unwrap();
+        assert_eq!(boot(&store), expected, "{received_ms}");
+    }
 }
 
 #[test]

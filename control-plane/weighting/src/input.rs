@@ -16,7 +16,8 @@ use tidegate_policy::units::{Span, Time};
 pub struct Inputs {
     /// From discovery: the only source of endpoints. Reports bind GPUs to them, never create them.
     pub endpoints: Vec<EndpointDefinition>,
-    /// The newest report of each node; of two with one name the later received wins.
+    /// The newest report of each reporter; a node may have several, each for some of its GPUs. Of two
+    /// that list one GPU the later received wins.
     pub nodes: Vec<NodeReport>,
     /// Sums over all live proxies, one entry per endpoint.
     pub feedback: Vec<EndpointFeedback>,
@@ -47,7 +48,7 @@ pub enum GpuRef {
     Uuid(String),
 }
 
-/// The newest report of one node.
+/// The newest report of one reporter.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeReport {
     pub node: String,
