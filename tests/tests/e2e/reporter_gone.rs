@@ -16,16 +16,21 @@ async fn a_dead_reporter_makes_its_endpoints_stale_not_idle() -> anyhow::Result<
     let mut rig = Rig::builder(&tools, "reporter-gone")
         .gpus(2, spec.clone().on("node-a"))
         .gpus(2, spec.on("node-b"))
+        // Each sees a quarter of what all send: only what is pushed tells of the rest.
+        .envoys(4)
+        .concurrency(1)
         .start()
         .await?;
     settled(&rig).await?;
-    // 40 a second each: a load of 0.6.
-    let load = rig.load(96.0).work_ms(100.0).start();
+    // It dies while its GPUs are idle: whoever believes its last word sends everything there.
     rig.reporter(0)?.0.process.kill();
     until(SOON, "the endpoints grow old", async || {
         Ok(said(&rig, 0, "age_ms").await?.as_u64().is_none_or(|age_ms| age_ms > 3_000))
     })
     .await?;
+    // A GPU ends 40 a second: a load of 0.6.
+    let load = rig.load(96.0).work_ms(100.0).start();
+    observe(Duration::from_secs(1)).await;
     let from = Instant::now();
     observe(Duration::from_secs(5)).await;
     let summary = load.stop().await;

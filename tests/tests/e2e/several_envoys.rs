@@ -36,7 +36,7 @@ async fn envoys_know_of_each_others_load() -> anyhow::Result<()> {
     observe(Duration::from_secs(4)).await;
     let busy = load.since(from).share(&[rig.gpu(0)]);
     // By own counts alone it would be 0.5; GPU 0 has 6 of its 8 slots taken by others.
-    ensure!(busy < 0.42, "the GPU that others keep busy has {busy}");
+    ensure!(busy < 0.3, "the GPU that others keep busy has {busy}");
 
     let summary = load.stop().await;
     assert_eq!(summary.failures(), Vec::<String>::new());

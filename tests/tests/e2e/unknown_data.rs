@@ -20,6 +20,9 @@ async fn unknown_never_gets_more_than_a_fair_share() -> anyhow::Result<()> {
         .gpus(1, spec.clone().on("node-b"))
         // Discovery knows an address and no more.
         .gpus(1, spec.on("node-c").unreported())
+        // Each sees a quarter of what all send: only what is pushed tells of the rest.
+        .envoys(4)
+        .concurrency(1)
         .start()
         .await?;
     let (blind, index) = rig.reporter(2)?;
