@@ -43,6 +43,8 @@ pub struct Core {
     pub instance: u64,
     /// Rung when something must be told before the next period.
     pub events: Notify,
+    /// Rung when a report was taken.
+    pub reports: Notify,
     pub stop: CancellationToken,
     started: Instant,
     store: Mutex<Store>,
@@ -64,6 +66,7 @@ impl Core {
             metrics: Metrics::default(),
             instance: rand::random(),
             events: Notify::new(),
+            reports: Notify::new(),
             stop: CancellationToken::new(),
             started: now,
             store: Mutex::new(Store::new(limits)),

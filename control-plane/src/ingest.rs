@@ -138,6 +138,7 @@ impl Intake {
         match self.judge(report, now) {
             Ok(accepted) => {
                 core.metrics.reports_accepted.one();
+                core.reports.notify_one();
                 if accepted == Accepted::Event {
                     core.metrics.report_events.one();
                     core.events.notify_one();

@@ -4,6 +4,9 @@
 //! format line by line; `window` turns counters and histograms into rates and quantiles. A metric that
 //! is not there is unknown, never zero. One task per model server, so that one that does not answer
 //! delays nobody.
+//!
+//! A report asks for fresh readings before it leaves ([`Engines::refresh`]): with periods of their own
+//! the readings would be half a period old on average, and the count of requests is what ages fastest.
 
 mod names;
 mod scrape;
@@ -13,11 +16,12 @@ mod window;
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use tidegate_reporter_config::Workload;
+use tokio::sync::{Notify, watch};
 
 use crate::sample::Engine;
 pub use scrape::{Scraper, ScraperSettings};
@@ -28,7 +32,17 @@ const AGE_FLOOR: Duration = Duration::from_secs(2);
 
 /// The newest reading of each model server.
 #[derive(Clone, Default)]
-pub struct Engines(Arc<Mutex<BTreeMap<SocketAddr, Reading>>>);
+pub struct Engines(Arc<Board>);
+
+#[derive(Default)]
+struct Board {
+    readings: Mutex<BTreeMap<SocketAddr, Reading>>,
+    /// The round of readings that was asked for last.
+    round: watch::Sender<u64>,
+    /// The round that each server was asked in last.
+    asked: Mutex<BTreeMap<SocketAddr, u64>>,
+    answered: Notify,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Reading {
@@ -36,11 +50,15 @@ struct Reading {
     engine: Engine,
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Engines {
     /// What is known of the server at `endpoint`.
     #[must_use]
     pub fn of(&self, endpoint: SocketAddr, now: Instant, period: Duration) -> Option<Engine> {
-        let readings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let readings = lock(&self.0.readings);
         let reading = readings.get(&endpoint)?;
         let age = now.saturating_duration_since(reading.at);
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
@@ -48,12 +66,49 @@ impl Engines {
     }
 
     fn set(&self, endpoint: SocketAddr, at: Instant, engine: Engine) {
-        let mut readings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        readings.insert(endpoint, Reading { at, engine });
+        lock(&self.0.readings).insert(endpoint, Reading { at, engine });
     }
 
     fn forget(&self, endpoint: SocketAddr) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&endpoint);
+        lock(&self.0.readings).remove(&endpoint);
+        lock(&self.0.asked).remove(&endpoint);
+        self.0.answered.notify_waiters();
+    }
+
+    /// Has every model server read again, and waits for that, but not for those that are slow.
+    pub async fn refresh(&self, within: Duration) {
+        let mut round = 0;
+        self.0.round.send_modify(|number| {
+            *number += 1;
+            round = *number;
+        });
+        let all = async {
+            loop {
+                let answered = self.0.answered.notified();
+                tokio::pin!(answered);
+                // Before the look, or an answer between look and wait would be missed.
+                answered.as_mut().enable();
+                if lock(&self.0.asked).values().all(|asked| *asked >= round) {
+                    return;
+                }
+                answered.await;
+            }
+        };
+        let _ = tokio::time::timeout(within, all).await;
+    }
+
+    /// The rounds as the task of a new server follows them.
+    fn rounds(&self, endpoint: SocketAddr) -> watch::Receiver<u64> {
+        lock(&self.0.asked).insert(endpoint, 0);
+        self.0.round.subscribe()
+    }
+
+    /// The server at `endpoint` has answered in this round, or failed to.
+    fn done(&self, endpoint: SocketAddr, round: u64) {
+        if let Some(asked) = lock(&self.0.asked).get_mut(&endpoint) {
+            *asked = round;
+        }
+        self.0.answered.notify_waiters();
     }
 }
 

@@ -41,6 +41,8 @@ const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(15);
 /// A stream that lived this long starts the waits from the first bound again.
 const GOOD_STREAM: Duration = Duration::from_secs(10);
+/// A report waits so long at most for the model servers' newest figures.
+const SCRAPE_WAIT: Duration = Duration::from_millis(50);
 /// Least time between two reports.
 const SPACING: Duration = Duration::from_millis(100);
 
@@ -213,12 +215,23 @@ impl Uplink {
         let board = &self.sources.shared.board;
         loop {
             let latest = self.sources.shared.interval().mul_f64(1.2);
+            let mut is_round = false;
             let leaving = tokio::select! {
-                () = board.round.notified() => false,
+                () = board.round.notified() => {
+                    is_round = true;
+                    false
+                }
                 () = board.urgent.notified() => false,
                 () = tokio::time::sleep(latest) => false,
                 _ = stop.wait_for(|stop| *stop) => true,
             };
+            if is_round {
+                // An event does not wait for the model servers.
+                tokio::select! {
+                    () = self.sources.engines.refresh(SCRAPE_WAIT) => {}
+                    () = board.urgent.notified() => {}
+                }
+            }
             if self.due.borrow().number > self.taken.load(Ordering::Relaxed) {
                 self.counts.conflated.fetch_add(1, Ordering::Relaxed);
             }

@@ -144,6 +144,35 @@ async fn publisher_steps_each_period_and_at_once_after_an_event() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_report_is_told_soon_but_steps_keep_their_distance() {
+    let core = testing::core("period_ms: 1000", &["1.1.1.1:1"]);
+    tokio::spawn(crate::publisher::run(Arc::clone(&core)));
+    settle().await;
+    let start = core.snapshot().map_or(0, |s| s.epoch);
+    let pass = async |ms| {
+        tokio::time::advance(Duration::from_millis(ms)).await;
+        settle().await;
+        core.snapshot().map_or(0, |s| s.epoch) - start
+    };
+    assert_eq!(pass(450).await, 0);
+    core.reports.notify_one();
+    settle().await;
+    // 19 ms for reports of other nodes, then at once, since the step before is over 400 ms ago.
+    assert_eq!(pass(19).await, 0);
+    assert_eq!(pass(2).await, 1);
+    // At 471 ms; the next report waits until 871 ms.
+    core.reports.notify_one();
+    settle().await;
+    assert_eq!(pass(398).await, 1);
+    assert_eq!(pass(3).await, 2);
+    // And the period at 1,000 ms takes along what came before it.
+    core.reports.notify_one();
+    settle().await;
+    assert_eq!(pass(130).await, 3);
+    assert_eq!(pass(500).await, 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn events_between_periods_are_limited() {
     let core =
         testing::core("period_ms: 5000\nlimits: {event_pushes_per_second: 5}", &["1.1.1.1:1"]);

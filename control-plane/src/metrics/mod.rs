@@ -145,16 +145,18 @@ impl StreamEnd {
 pub enum Cause {
     Period,
     Event,
+    Report,
 }
 
 impl Cause {
-    pub const ALL: [Self; 2] = [Self::Period, Self::Event];
+    pub const ALL: [Self; 3] = [Self::Period, Self::Event, Self::Report];
 
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Period => "period",
             Self::Event => "event",
+            Self::Report => "report",
         }
     }
 }
@@ -287,7 +289,7 @@ pub struct Metrics {
     reports_rejected: Counts<9>,
     streams_refused: Counts<2>,
     streams_ended: Counts<8>,
-    steps: Counts<2>,
+    steps: Counts<3>,
     feedback: Counts<3>,
     pushes: Counts<3>,
 }

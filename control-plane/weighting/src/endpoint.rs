@@ -259,8 +259,15 @@ impl EndpointState {
     }
 }
 
-/// Age of the newest of an endpoint's fast groups; of several GPUs the oldest counts.
+/// Age of what proxies reckon with: of the model server's count of requests where there is one, since
+/// they add what they themselves sent since that moment; else of the newest of the fast groups, of
+/// several GPUs the oldest.
 fn data_age(now: Time, reported: &[ReportedGpu<'_>], binding: &Binding) -> Option<Span> {
+    if let Some((engine, age)) = binding.engine
+        && engine.running.is_some()
+    {
+        return Some(age);
+    }
     let newest = |r: &ReportedGpu<'_>| {
         let groups = [
             r.gpu.utilization.map(|g| g.age),

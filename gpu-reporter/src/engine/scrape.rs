@@ -22,6 +22,8 @@ use tokio::task::JoinHandle;
 use super::{Engines, reading, text::Figures, window::Window};
 use crate::{sampler::jittered, shared::Shared};
 
+/// A server that nobody asked about is read again after so many periods.
+const UNASKED_PERIODS: f64 = 1.5;
 /// Most bytes of a page that are read.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
@@ -101,10 +103,12 @@ async fn run(
     failures: Arc<AtomicU64>,
 ) {
     let Some(url) = workload.metrics_url.as_ref() else { return };
+    let mut rounds = engines.rounds(workload.endpoint);
     let mut window = Window::default();
     let mut was_good = true;
     loop {
         let started = Instant::now();
+        let round = *rounds.borrow_and_update();
         let got =
             tokio::time::timeout(settings.timeout, page(&client, url.as_str(), workload.engine))
                 .await;
@@ -124,8 +128,11 @@ async fn run(
             }
         }
         was_good = problem.is_none();
-        let period = jittered(settings.shared.interval());
-        tokio::time::sleep(period.saturating_sub(started.elapsed())).await;
+        engines.done(workload.endpoint, round);
+        // Without reports nobody asks: then a period of its own.
+        let period = jittered(settings.shared.interval()).mul_f64(UNASKED_PERIODS);
+        let rest = period.saturating_sub(started.elapsed());
+        let _ = tokio::time::timeout(rest, rounds.changed()).await;
     }
 }
 

@@ -164,3 +164,30 @@ fn an_old_reading_is_not_told() {
     };
     assert_eq!((at(0), at(2_000), at(2_001)), (Some(0), Some(2_000), None));
 }
+
+#[tokio::test(start_paused = true)]
+async fn refresh_waits_for_all_servers_but_not_for_slow_ones() {
+    let [quick, slow]: [SocketAddr; 2] = [1, 2].map(|port| ([127, 0, 0, 1], port).into());
+    let engines = Engines::default();
+    let within = Duration::from_millis(50);
+    let took = async |engines: &Engines| {
+        let start = tokio::time::Instant::now();
+        engines.refresh(within).await;
+        start.elapsed()
+    };
+    assert_eq!(took(&engines).await, Duration::ZERO, "nobody to wait for");
+    for (server, answers_in) in [(quick, Duration::from_millis(7)), (slow, within * 2)] {
+        let engines = engines.clone();
+        let mut rounds = engines.rounds(server);
+        tokio::spawn(async move {
+            while rounds.changed().await.is_ok() {
+                let round = *rounds.borrow_and_update();
+                tokio::time::sleep(answers_in).await;
+                engines.done(server, round);
+            }
+        });
+    }
+    assert_eq!(took(&engines).await, within);
+    engines.forget(slow);
+    assert_eq!(took(&engines).await, Duration::from_millis(7));
+}

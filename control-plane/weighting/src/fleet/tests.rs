@@ -401,6 +401,20 @@ fn an_old_engine_sample_gives_way_to_the_proxies() {
 }
 
 #[test]
+fn an_endpoints_age_is_that_of_its_count_of_requests() {
+    let mut rig = Rig::new();
+    rig.engine(0, Engine { running: Some(4), ..Engine::default() });
+    rig.engine(1, Engine { waiting: Some(4), ..Engine::default() });
+    for workload in 0..2 {
+        rig.inputs.nodes[0].workloads[workload].engine.as_mut().unwrap().age = Span::ms(400);
+    }
+    let fleet = rig.report();
+    // The driver's figures are new in both; without a count they are what there is.
+    assert_eq!(at(&fleet, "e0").age, Some(Span::ms(400)));
+    assert!(at(&fleet, "e1").age < Some(Span::ms(400)));
+}
+
+#[test]
 fn arrivals_and_service_time_follow_the_counters() {
     let mut rig = Rig::new();
     for i in 0..4 {
