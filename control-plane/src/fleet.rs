@@ -116,6 +116,10 @@ fn hear(
     let now = Instant::now();
     match message.message {
         Some(watch_request::Message::Hello(hello)) => {
+            // One is enough; each costs a look at all proxies, a log line and a full update.
+            if !bucket.take(now) {
+                return Err(Status::resource_exhausted("hello: said too often"));
+            }
             let hello = wire::hello(hello, limits).map_err(Status::invalid_argument)?;
             tracing::info!(
                 stream = admitted.stream.id.0,

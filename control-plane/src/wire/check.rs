@@ -9,6 +9,8 @@ use crate::{config::Limits, text};
 
 /// Bytes of a reason that goes back to the sender.
 const REASON_BYTES_MAX: usize = 512;
+/// Bytes of an identity: an Envoy node id of 128 and what the filter adds.
+const IDENTITY_BYTES_MAX: usize = 256;
 /// Errors kept; later ones would be cut from the reason anyway.
 const ERRORS_MAX: usize = 8;
 
@@ -55,9 +57,9 @@ impl<'a> Check<'a> {
 
     /// A name that somebody else makes, such as an Envoy node id: longer, and of any printable text.
     pub(super) fn identity(&mut self, path: fmt::Arguments<'_>, value: &str) {
-        let bytes_max = self.limits.detail_bytes;
-        if value.is_empty() || value.len() > bytes_max || value.chars().any(char::is_control) {
-            let allowed = format!("1..={bytes_max} bytes without control characters");
+        let is_long = value.len() > IDENTITY_BYTES_MAX;
+        if value.is_empty() || is_long || value.chars().any(char::is_control) {
+            let allowed = format!("1..={IDENTITY_BYTES_MAX} bytes without control characters");
             self.refuse(path, &quoted(value), &allowed);
         }
     }

@@ -122,6 +122,24 @@ async fn feedback_before_hello_and_a_broken_hello_end_the_stream() {
 }
 
 #[tokio::test]
+async fn hello_is_taken_as_often_as_the_burst_and_ends_the_stream_above() {
+    let plane = Plane::quick(1, "limits: {feedback_per_second: 1, feedback_burst: 3}").await;
+    let metrics = &plane.server.core.metrics;
+    for (hellos, ended) in [(3, 0), (4, 1)] {
+        let mut proxy = Proxy::open(plane.channel().await).await.unwrap();
+        for nth in 0..hellos {
+            proxy.say(hello(&format!("p{nth}"))).await;
+        }
+        if ended == 0 {
+            // Each hello asks for everything anew; then come changes.
+            while proxy.next().await.unwrap().unwrap().full {}
+        }
+        let what = format!("{hellos} hellos");
+        eventually(&what, async || metrics.ended(StreamEnd::Protocol) == ended).await;
+    }
+}
+
+#[tokio::test]
 async fn message_of_a_newer_protocol_is_harmless() {
     let plane = Plane::quick(1, "").await;
     let channel = plane.channel().await;

@@ -20,6 +20,9 @@ fn envoy_node_ids_are_fine_as_proxy_ids() {
         assert!(hello(named(wrong, 0), &limits()).is_err(), "{wrong:?}");
     }
     assert!(hello(named(&"x".repeat(256), 0), &limits()).is_ok());
+    // How much is kept of texts for people says nothing about ids.
+    let limits = Limits { detail_bytes: 16, ..limits() };
+    assert!(hello(named(id, 0), &limits).is_ok());
 }
 
 #[test]
