@@ -18,6 +18,7 @@ fn ours(package: &str) -> Option<&'static [&'static str]> {
         "tidegate-strict" | "tidegate-proto" | "tidegate-xtask" => &[],
         "tidegate-policy" | "tidegate-reporter-config" => &["tidegate-strict"],
         "tidegate-weighting" => &["tidegate-policy"],
+        "tidegate-sim" => &["tidegate-policy", "tidegate-strict", "tidegate-weighting"],
         "tidegate-filter" => &["tidegate-policy", "tidegate-proto", "tidegate-strict"],
         "tidegate-control-plane" => &[
             "tidegate-policy",
