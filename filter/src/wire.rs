@@ -144,6 +144,9 @@ struct CountsOfService {
     arrivals: u64,
     #[prost(message, repeated, tag = "3")]
     endpoints: Vec<CountsOfEndpoint>,
+    /// The endpoints with requests in flight once more, for readers of [`Loads`].
+    #[prost(message, repeated, tag = "4")]
+    busy: Vec<LoadOfEndpoint>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -155,6 +158,32 @@ struct CountsOfEndpoint {
     /// In the order of the fields of [`Totals`].
     #[prost(uint64, repeated, tag = "3")]
     totals: Vec<u64>,
+}
+
+/// The part of [`Counts`] that every worker reads at every tick. Totals are for the watcher alone: with
+/// 15 other workers and 1,000 endpoints, reading them takes 4 ms, and this with 10 busy ones 0.1 ms.
+#[derive(Clone, PartialEq, Message)]
+struct Loads {
+    #[prost(message, repeated, tag = "1")]
+    services: Vec<LoadsOfService>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LoadsOfService {
+    #[prost(string, tag = "1")]
+    service: String,
+    #[prost(uint64, tag = "2")]
+    arrivals: u64,
+    #[prost(message, repeated, tag = "4")]
+    busy: Vec<LoadOfEndpoint>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LoadOfEndpoint {
+    #[prost(string, tag = "1")]
+    address: String,
+    #[prost(uint32, tag = "2")]
+    in_flight: u32,
 }
 
 /// Writes a worker's counts, without its id and time, which its card holds.
@@ -180,6 +209,12 @@ pub fn counts_bytes(counts: &WorkerCounts) -> Vec<u8> {
                 ],
             })
             .collect(),
+        busy: service
+            .endpoints
+            .iter()
+            .filter(|e| e.in_flight > 0)
+            .map(|e| LoadOfEndpoint { address: e.address.to_string(), in_flight: e.in_flight })
+            .collect(),
     });
     Counts { services: services.collect() }.encode_to_vec()
 }
@@ -192,6 +227,23 @@ pub fn counts(worker: u64, at: Time, bytes: &[u8]) -> Option<WorkerCounts> {
         service: Arc::from(service.service),
         arrivals: service.arrivals,
         endpoints: service.endpoints.into_iter().map(counts_of_endpoint).collect(),
+    });
+    Some(WorkerCounts { worker, at, services: services.collect() })
+}
+
+/// Reads arrivals and requests in flight alone out of the same bytes; totals are zero.
+#[must_use]
+pub fn loads(worker: u64, at: Time, bytes: &[u8]) -> Option<WorkerCounts> {
+    let message = Loads::decode(bytes).ok()?;
+    let endpoint = |load: LoadOfEndpoint| EndpointCounts {
+        address: Arc::from(load.address),
+        in_flight: load.in_flight,
+        totals: Totals::default(),
+    };
+    let services = message.services.into_iter().map(|service| ServiceCounts {
+        service: Arc::from(service.service),
+        arrivals: service.arrivals,
+        endpoints: service.busy.into_iter().map(endpoint).collect(),
     });
     Some(WorkerCounts { worker, at, services: services.collect() })
 }

@@ -158,6 +158,9 @@ impl Running {
         let (count, count_version) = host::shared(&count_key);
         let count = count.first().map_or(0, |count| usize::from(*count)).min(SLOTS);
         let (mut cards, mut versions, mut peers) = (Vec::new(), Vec::new(), Vec::new());
+        // Only who leads tells totals. A new leader has no stream at its first tick, so it says nothing
+        // before it has read them.
+        let read = if self.leads { wire::counts } else { wire::loads };
         for slot in 0..count {
             let (value, version) = host::shared(&key(slot));
             let card = Card::split(&value);
@@ -165,7 +168,7 @@ impl Running {
                 && card.owner != self.me
                 && card.is_fresh(now)
             {
-                peers.extend(wire::counts(card.owner, card.at, counts));
+                peers.extend(read(card.owner, card.at, counts));
             }
             cards.push(card.map(|(card, _)| card));
             versions.push(version);

@@ -190,7 +190,15 @@ fn counts_come_back_as_they_went() {
         }],
     };
     let bytes = wire::counts_bytes(&counts);
-    assert_eq!(wire::counts(5, Time::ms(70), &bytes), Some(counts));
+    assert_eq!(wire::counts(5, Time::ms(70), &bytes), Some(counts.clone()));
+    // Without totals, and without endpoints that have nothing in flight.
+    let mut loads = counts;
+    for service in &mut loads.services {
+        service.endpoints.retain(|e| e.in_flight > 0);
+        service.endpoints.iter_mut().for_each(|e| e.totals = Totals::default());
+    }
+    assert_eq!(wire::loads(5, Time::ms(70), &bytes), Some(loads));
+    assert_eq!(wire::loads(5, Time::ms(70), b"\xff"), None);
     assert_eq!(wire::counts(5, Time::ms(70), b"\xff"), None);
 }
 
@@ -258,6 +266,7 @@ proptest! {
     #[test]
     fn no_bytes_panic_and_what_is_read_is_written_and_read_again(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = wire::counts(0, Time::ms(0), &bytes);
+        let _ = wire::loads(0, Time::ms(0), &bytes);
         if let Ok(update) = wire::update(&bytes) {
             let again = wire::update(&wire::update_bytes(update.clone())).unwrap();
             // A rate that is no number is not equal to itself.
