@@ -199,7 +199,9 @@ fn sample_factors(
     if gpu.state == GpuState::Slow {
         push(GateReason::GpuSlow, SLOW_CALLS_GATE, None);
     }
-    let ecc = read(now, report.received, report.interval, gpu.ecc, Tier::Medium);
+    // Row remapping and link width change by a reset or by hand, not by themselves: whatever its age, the
+    // newest value stands, or a reporter that reads them seldom would have the GPU come and go.
+    let ecc = gpu.ecc.map(|group| group.values);
     if ecc.is_some_and(|e| e.is_remap_failed == Some(true)) {
         push(GateReason::RemapFailed, 0.0, None);
     }
@@ -222,7 +224,7 @@ fn sample_factors(
     {
         push(GateReason::OutOfMemory, OUT_OF_MEMORY_GATE, Some(part));
     }
-    if let Some(pcie) = read(now, report.received, report.interval, gpu.pcie, Tier::Medium)
+    if let Some(pcie) = gpu.pcie.map(|group| group.values)
         && let (Some(width), Some(width_max)) = (pcie.link_width, pcie.link_width_max)
         && let Some(part) = ratio(u64::from(width), u64::from(width_max))
     {

@@ -168,6 +168,22 @@ fn remapping_halves_while_pending_and_closes_when_failed() {
 }
 
 #[test]
+fn what_only_a_reset_changes_does_not_fade() {
+    // A reporter may read ECC and PCIe as seldom as every ten minutes.
+    let seldom = Span::secs(600);
+    let failed = |g: &mut GpuSample| {
+        let ecc = g.ecc.as_mut().unwrap();
+        (ecc.age, ecc.values.is_remap_failed) = (seldom, Some(true));
+    };
+    check(failed, 0.0, &[GateReason::RemapFailed]);
+    let narrow = |g: &mut GpuSample| {
+        let pcie = g.pcie.as_mut().unwrap();
+        (pcie.age, pcie.values.link_width) = (seldom, Some(8));
+    };
+    check(narrow, 0.5, &[GateReason::PcieWidth]); // 8/16
+}
+
+#[test]
 fn factors_of_one_gpu_multiply() {
     let change = |g: &mut GpuSample| {
         g.state = GpuState::Slow;
