@@ -1,7 +1,8 @@
 //! What the proxies and the model servers counted: success, arrivals, in flight, slots, service time.
 //!
 //! ```text
-//! success   s ← s + 0.1·(outcome − s) per counted outcome, start 1, at least 0.1; +0.02/s without any
+//! success   s ← s + 0.1·(outcome − s) per counted outcome, start 1, at least 0.1; +0.02/s without any,
+//!           taken back by the first failure
 //! arrivals  the larger of two EWMAs, 5 s and 1 s, of the proxies' sum
 //! in flight running + waiting of the model server, else the sum of the proxies
 //! slots     the server's own figure, capped by what ran while requests waited (EWMA 60 s)
@@ -34,7 +35,10 @@ const SERVICE_MAX_MS: f64 = 3_600_000.0;
 /// Fleet-wide success rate of one endpoint.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Success {
+    /// After the last outcome.
     rate: f64,
+    /// What silence has added since: a guess, until a success confirms it.
+    healed: f64,
     ok_total: u64,
     broken_total: u64,
     is_known: bool,
@@ -42,7 +46,7 @@ pub(crate) struct Success {
 
 impl Default for Success {
     fn default() -> Self {
-        Self { rate: 1.0, ok_total: 0, broken_total: 0, is_known: false }
+        Self { rate: 1.0, healed: 0.0, ok_total: 0, broken_total: 0, is_known: false }
     }
 }
 
@@ -58,10 +62,15 @@ impl Success {
         }
         let counted = ok as f64 + broken as f64;
         if counted <= 0.0 {
-            self.rate = bounded(self.rate + RECOVERY_PER_S * dt.as_secs_f64(), SUCCESS_MIN, 1.0);
+            let healed = self.healed + RECOVERY_PER_S * dt.as_secs_f64();
+            self.healed = bounded(healed, 0.0, 1.0 - self.rate);
             return ok;
         }
         self.is_known = true;
+        if broken == 0 {
+            self.rate += self.healed;
+        }
+        self.healed = 0.0;
         // The order within a batch is unknown: each of its outcomes counts as the batch's mean.
         let mean = ok as f64 / counted;
         let keep = libm::pow(1.0 - STEP, counted);
@@ -70,7 +79,8 @@ impl Success {
     }
 
     pub(crate) fn rate(self) -> Option<BasisPoints> {
-        self.is_known.then(|| BasisPoints::clamped(libm::round(self.rate * 10_000.0) as u32))
+        self.is_known
+            .then(|| BasisPoints::clamped(libm::round((self.rate + self.healed) * 10_000.0) as u32))
     }
 }
 

@@ -5,6 +5,11 @@
 //! service, which leaves such an endpoint under 1 % of the picks before any breaker opens. The average
 //! moves up and down at the same pace: a faster fall looks safer, but with harmless errors everywhere
 //! it starves good endpoints. Relative to the median, a fault that all share starves nobody.
+//!
+//! Silence heals, or an endpoint that was starved would never be tried again; but what it heals is a guess
+//! until a success confirms it, and a failure takes all of it back. Kept at its tenth, the guess would hold
+//! a sink near half its rate where requests are long and few: 7 % of the picks at 5.6 requests a second,
+//! against 0.7 % (`tests/sim`, one of eight endpoints failing).
 
 use crate::units::{Span, Time};
 
@@ -20,6 +25,7 @@ pub const FACTOR_MIN: f64 = 0.001;
 /// Symmetric moving average of successes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Success {
+    /// After the last verdict.
     value: f64,
     at: Time,
 }
@@ -40,10 +46,9 @@ impl Success {
 
     /// Moves the average.
     pub fn record(&mut self, now: Time, verdict: Verdict) {
-        let before = self.value(now);
-        let target = match verdict {
-            Verdict::Success => 1.0,
-            Verdict::Failure => 0.0,
+        let (before, target) = match verdict {
+            Verdict::Success => (self.value(now), 1.0),
+            Verdict::Failure => (self.value, 0.0),
         };
         self.value = (before + STEP * (target - before)).clamp(FLOOR, 1.0);
         self.at = self.at.max(now);
@@ -117,6 +122,22 @@ mod tests {
         // 0.1 + 0.02 × 45 s = 1.0, and never more
         assert!(close(s.value(t(45_000)), 1.0));
         assert!(close(s.value(t(u64::MAX)), 1.0));
+    }
+
+    #[test]
+    fn what_silence_healed_counts_once_a_success_confirms_it() {
+        let mut s = Success::new(t(0));
+        for _ in 0..100 {
+            s.record(t(0), Verdict::Failure);
+        }
+        // Healed to 0.1 + 0.02 × 20 = 0.5, and all of it taken back.
+        s.record(t(20_000), Verdict::Failure);
+        assert!(close(s.value(t(20_000)), 0.1));
+        // Healed to 0.5 again, and confirmed: 0.5 + 0.1 × 0.5
+        s.record(t(40_000), Verdict::Success);
+        assert!(close(s.value(t(40_000)), 0.55));
+        s.record(t(40_000), Verdict::Failure);
+        assert!(close(s.value(t(40_000)), 0.495));
     }
 
     #[test]

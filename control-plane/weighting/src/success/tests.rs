@@ -41,6 +41,19 @@ fn success_recovers_without_traffic() {
 }
 
 #[test]
+fn what_silence_healed_counts_once_a_success_confirms_it() {
+    let mut success = Success::default();
+    success.observe(Some(&feedback(0, 100)), Span::ms(500)); // the least, 0.1
+    success.observe(Some(&feedback(0, 100)), Span::secs(20)); // + 0.02·20
+    assert_eq!(rate(success), Some(5_000));
+    success.observe(Some(&feedback(0, 101)), Span::ms(500)); // taken back
+    assert_eq!(rate(success), Some(1_000));
+    success.observe(Some(&feedback(0, 101)), Span::secs(20));
+    success.observe(Some(&feedback(1, 101)), Span::ms(500)); // 0.5 + 0.1·0.5
+    assert_eq!(rate(success), Some(5_500));
+}
+
+#[test]
 fn busy_and_cancelled_are_nobodys_failure() {
     let mut success = Success::default();
     let busy = EndpointFeedback { busy_total: 50, cancelled_total: 50, ..feedback(1, 0) };
