@@ -234,7 +234,8 @@ fn weights_fall_back_to_the_type_and_then_to_equal() {
     };
     let endpoints = vec![with(A, 900, 300), with(B, 100, 100)];
     let mut rig = Rig::knowing(WEIGHTED, endpoints);
-    for (now, expected) in [(10_000, 0.9), (41_000, 0.75), (200_000, 0.5)] {
+    // Up to 30 s, up to a day, and beyond.
+    for (now, expected) in [(10_000, 0.9), (41_000, 0.75), (200_000, 0.75), (86_411_000, 0.5)] {
         let share = rig.shares(t(now), 5_000, &[A])[0];
         assert!((share - expected).abs() < 0.03, "{now}: {share}");
     }

@@ -270,7 +270,7 @@ fn reasons_follow_the_ladder() {
         (14_901, Rung::CountsIgnored, PickReason::OwnCounts),
         (39_900, Rung::CountsIgnored, PickReason::OwnCounts),
         (39_901, Rung::TypeCapacity, PickReason::TypeCapacity),
-        (189_901, Rung::EqualWeights, PickReason::EqualWeights),
+        (86_409_901, Rung::EqualWeights, PickReason::EqualWeights),
     ] {
         rig.gate.on_tick(t(now));
         assert_eq!(rig.gate.rung(), rung, "{now}");
