@@ -158,17 +158,18 @@ fn board(facts: &Facts, now: Time, seen: &[Seen], success: &mut [BoardSuccess]) 
 }
 
 /// Success of one endpoint over all proxies, by the rule of the policy: a tenth of the way with each outcome,
-/// and up again with time when nothing is tried.
+/// and up again with time when nothing is tried, until a failure takes that back.
 #[derive(Clone, Copy, Debug)]
 struct BoardSuccess {
     rate: f64,
+    healed: f64,
     ok: u64,
     broken: u64,
 }
 
 impl Default for BoardSuccess {
     fn default() -> Self {
-        Self { rate: 1.0, ok: 0, broken: 0 }
+        Self { rate: 1.0, healed: 0.0, ok: 0, broken: 0 }
     }
 }
 
@@ -176,18 +177,18 @@ impl BoardSuccess {
     fn observe(&mut self, seen: &Seen, passed_s: f64) {
         let (ok, broken) = (seen.ok_total - self.ok, seen.broken_total - self.broken);
         (self.ok, self.broken) = (seen.ok_total, seen.broken_total);
-        let counted = (ok + broken) as f64;
-        self.rate = if counted > 0.0 {
-            let mean = ok as f64 / counted;
-            mean + (self.rate - mean) * libm::pow(0.9, counted)
-        } else {
-            self.rate + 0.02 * passed_s
-        };
-        self.rate = self.rate.clamp(0.1, 1.0);
+        if ok + broken == 0 {
+            self.healed = (self.healed + 0.02 * passed_s).min(1.0 - self.rate);
+            return;
+        }
+        let (counted, mean) = ((ok + broken) as f64, ok as f64 / (ok + broken) as f64);
+        let before = if broken == 0 { self.rate + self.healed } else { self.rate };
+        self.healed = 0.0;
+        self.rate = (mean + (before - mean) * libm::pow(0.9, counted)).clamp(0.1, 1.0);
     }
 
     fn rate(self) -> BasisPoints {
-        BasisPoints::clamped((self.rate * 10_000.0) as u32)
+        BasisPoints::clamped(((self.rate + self.healed) * 10_000.0) as u32)
     }
 }
 
@@ -334,7 +335,7 @@ mod tests {
         let mut update = None;
         for step in 1..=20_u64 {
             let now = Time::ms(1_000_000 + 500 * step);
-            let mut seen = [Seen { sampled: now, running: 3, waiting: 1, ..Seen::default() }; 3];
+            let mut seen = [Seen { sampled: now, running: 8, waiting: 1, ..Seen::default() }; 3];
             change(&mut seen[1]);
             update = plane.step(now, &seen, step).services.pop();
         }
@@ -346,7 +347,7 @@ mod tests {
         for kind in PlaneKind::ALL {
             let service = after(kind, |_| ());
             let endpoint = &service.endpoints[1];
-            assert_eq!((endpoint.in_flight, endpoint.slots), (Some(4), Some(8)), "{kind:?}");
+            assert_eq!((endpoint.in_flight, endpoint.slots), (Some(9), Some(8)), "{kind:?}");
             // Half the speed of the largest, which is 10000; the weigher's may differ by its score.
             assert!((4_750..=5_250).contains(&endpoint.weight.get()), "{kind:?} {endpoint:?}");
             assert!(service.arrival_rate.unwrap() > 0.0 && service.mean_service.is_some());
