@@ -3,16 +3,17 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
-use tidegate_bench::bench;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use tidegate_bench::bench::{self, tail::Choice};
 use tidegate_bench::demo::{self, WHAT_ENVOY_HAS, real_model};
 use tidegate_bench::ext_proc;
 use tidegate_bench::form::Findings;
+use tidegate_bench::stand::{self, Pace};
 use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Debug, Parser)]
 #[command(name = "tidegate-bench", about = "Demo and side-by-side measurements")]
-struct Args {
+struct CommandLine {
     #[command(subcommand)]
     command: Command,
 }
@@ -45,8 +46,10 @@ enum Command {
         #[arg(long)]
         json: bool,
         /// How long to measure; each bench has its own default.
-        #[arg(long)]
+        #[arg(long, value_parser = clap::value_parser!(u64).range(1..=3_600))]
         seconds: Option<u64>,
+        #[command(flatten)]
+        tail: TailOnly,
     },
     /// The ext_proc picker that the filter bench compares with.
     #[command(hide = true)]
@@ -56,6 +59,23 @@ enum Command {
         #[arg(long, value_delimiter = ',')]
         endpoints: Vec<SocketAddr>,
     },
+}
+
+/// Of the tail bench: a part of it, and another pace.
+#[derive(Debug, Args)]
+struct TailOnly {
+    /// tail: only the stages with so many Envoys (1 or 16).
+    #[arg(long)]
+    envoys: Option<u16>,
+    /// tail: only the stages with this load (0.7 or 0.85).
+    #[arg(long)]
+    load: Option<f64>,
+    /// tail: how often the reporters report.
+    #[arg(long, default_value_t = stand::DEFAULT_PACE.report_ms)]
+    report_ms: u64,
+    /// tail: how often the control plane publishes.
+    #[arg(long, default_value_t = stand::DEFAULT_PACE.publish_ms)]
+    publish_ms: u64,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -70,15 +90,14 @@ enum Bench {
 
 fn main() -> anyhow::Result<ExitCode> {
     let builder = || tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    match Args::parse().command {
+    match CommandLine::parse().command {
         Command::Demo { json, keep, real_model: true, .. } => {
             builder()?.block_on(until_stopped(real_model::run(json, keep)))
         }
         Command::Demo { seconds, json, keep, sidecars, .. } => builder()?
             .block_on(until_stopped(demo::run(demo::Options { seconds, json, keep, sidecars }))),
-        Command::Bench { name, json, seconds } => {
-            builder()?.block_on(until_stopped(async { measure(name, seconds).await?.print(json) }))
-        }
+        Command::Bench { name, json, seconds, tail } => builder()?
+            .block_on(until_stopped(async { measure(name, seconds, &tail).await?.print(json) })),
         Command::ExtProc { listen, endpoints } => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(ext_proc::serve(listen, endpoints))?;
@@ -87,11 +106,15 @@ fn main() -> anyhow::Result<ExitCode> {
     }
 }
 
-async fn measure(bench: Bench, seconds: Option<u64>) -> anyhow::Result<Findings> {
+async fn measure(bench: Bench, seconds: Option<u64>, only: &TailOnly) -> anyhow::Result<Findings> {
     match bench {
         Bench::Pick => Ok(bench::pick::run(seconds)),
         Bench::Filter => bench::filter::run(seconds).await,
-        Bench::Tail => bench::tail::run(seconds).await,
+        Bench::Tail => {
+            let pace = Pace { report_ms: only.report_ms, publish_ms: only.publish_ms };
+            let choice = Choice { seconds, envoys: only.envoys, load: only.load, pace };
+            bench::tail::run(choice).await
+        }
     }
 }
 

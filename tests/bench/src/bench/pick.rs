@@ -68,11 +68,7 @@ fn measure(size: usize, span: Duration) -> Costs {
         two_choices.push(batch_us(&mut table, &mut open, |table| Some(two_of(table, &mut other))));
     }
     let decisions = li_slots.len() as u64 * u64::from(BATCH);
-    Costs {
-        li_slots_us: median(&li_slots),
-        two_choices_us: median(&two_choices),
-        decisions,
-    }
+    Costs { li_slots_us: median(&li_slots), two_choices_us: median(&two_choices), decisions }
 }
 
 /// Mean time of a decision over a batch; each takes a place and ends the oldest, so that loads move.

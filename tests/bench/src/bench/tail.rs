@@ -30,7 +30,7 @@ use crate::ideal::{self, Served};
 use crate::open::{self, PATIENCE, Record, Sample, Target};
 use crate::plain::{self, Balance, Guard, Host, Pool};
 use crate::quantile::Spread;
-use crate::stand::{self, Brain, Gpu};
+use crate::stand::{self, Brain, Gpu, Pace};
 
 const LOADS: [f64; 2] = [0.7, 0.85];
 const PROXIES: [u16; 2] = [1, 16];
@@ -76,15 +76,24 @@ impl Policy {
     }
 }
 
-pub async fn run(seconds: Option<u64>) -> anyhow::Result<Findings> {
+/// Which part of the bench to run, and how often Tidegate's parts talk.
+#[derive(Debug, Clone, Copy)]
+pub struct Choice {
+    pub seconds: Option<u64>,
+    pub envoys: Option<u16>,
+    pub load: Option<f64>,
+    pub pace: Pace,
+}
+
+pub async fn run(choice: Choice) -> anyhow::Result<Findings> {
     let tools = Tools::find();
     tools.check()?;
-    let seconds = seconds.unwrap_or(DEFAULT_SECONDS);
+    let seconds = choice.seconds.unwrap_or(DEFAULT_SECONDS);
     let mut results = Vec::new();
-    for proxies in PROXIES {
-        for load in LOADS {
+    for proxies in PROXIES.into_iter().filter(|n| choice.envoys.is_none_or(|only| only == *n)) {
+        for load in LOADS.into_iter().filter(|l| choice.load.is_none_or(|only| only == *l)) {
             eprintln!("tail: {proxies} Envoys, load {load}, {seconds} s");
-            let stage = Stage::start(&tools, proxies, load).await?;
+            let stage = Stage::start(&tools, proxies, load, choice.pace).await?;
             results.extend(stage.measure(seconds).await?);
         }
     }
@@ -109,14 +118,14 @@ struct Arm {
 }
 
 impl Stage {
-    async fn start(tools: &Tools, proxies: u16, load: f64) -> anyhow::Result<Self> {
+    async fn start(tools: &Tools, proxies: u16, load: f64, pace: Pace) -> anyhow::Result<Self> {
         let dir = tools.work_dir.join(format!("tail-{proxies}-{load}"));
         let _ = std::fs::remove_dir_all(&dir);
         let mut stage =
             Self { proxies, load, arms: Vec::new(), _brains: Vec::new(), _envoys: Vec::new() };
         stage.add_stock(tools, &dir).await?;
         for policy in Policy::OURS {
-            stage.add_ours(tools, &dir.join(policy.name()), policy).await?;
+            stage.add_ours(tools, &dir.join(policy.name()), policy, pace).await?;
         }
         Ok(stage)
     }
@@ -158,9 +167,15 @@ impl Stage {
         Ok(())
     }
 
-    async fn add_ours(&mut self, tools: &Tools, dir: &Path, policy: Policy) -> anyhow::Result<()> {
+    async fn add_ours(
+        &mut self,
+        tools: &Tools,
+        dir: &Path,
+        policy: Policy,
+        pace: Pace,
+    ) -> anyhow::Result<()> {
         let gpus = stand::fleet();
-        let (brain, models) = stand::informed_fleet(tools, dir, &gpus, stand::DEFAULT_PACE).await?;
+        let (brain, models) = stand::informed_fleet(tools, dir, &gpus, pace).await?;
         let bootstrap = brain.bootstrap(tools, &gpus, policy.name())?;
         let envoys = start_envoys(tools, dir, &bootstrap, self.proxies).await?;
         stand::informed(&envoys, Duration::from_secs(30)).await?;
