@@ -30,7 +30,6 @@ fn ours(package: &str) -> Option<&'static [&'static str]> {
         "tidegate-gpu-reporter" => {
             &["tidegate-proto", "tidegate-reporter-config", "tidegate-strict"]
         }
-        "tidegate-sim" => &["tidegate-policy", "tidegate-strict", "tidegate-weighting"],
         "tidegate-tests"
         | "tidegate-bench"
         | "tidegate-empty-filter"
