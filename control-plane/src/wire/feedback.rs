@@ -11,6 +11,9 @@ use crate::{
 
 /// Requests of one proxy at one endpoint; more is no count.
 const IN_FLIGHT_MAX: u32 = 1_000_000;
+/// Requests that reach one proxy in a window. Sums of them only grow, and a sum that one lie brought to its
+/// end would show no arrivals ever after.
+const ARRIVALS_MAX: u64 = 100_000_000;
 
 /// Checks a hello.
 ///
@@ -48,6 +51,7 @@ pub fn feedback(f: v1::Feedback, limits: &Limits) -> Result<Feedback, String> {
             s.endpoints.len(),
             limits.endpoints_per_service,
         );
+        check.within(format_args!("feedback.services[{i}].arrivals"), s.arrivals, 0..=ARRIVALS_MAX);
         for (j, e) in s.endpoints.iter().enumerate() {
             check.within(
                 format_args!("feedback.services[{i}].endpoints[{j}].in_flight"),

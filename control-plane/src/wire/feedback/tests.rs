@@ -98,3 +98,20 @@ fn counts_arrive_as_they_were_sent() {
     let e = &f.services[0].endpoints[0];
     assert_eq!((e.endpoint.as_str(), e.in_flight, e.ok), ("1.1.1.1:0", 7, 4));
 }
+
+#[test]
+fn arrivals_are_taken_at_the_limit_and_refused_above() {
+    for (arrivals, expected) in [
+        (100_000_000, None),
+        (100_000_001, Some("feedback.services[0].arrivals: 100000001 is outside 0..=100000000")),
+        (
+            u64::MAX,
+            Some("feedback.services[0].arrivals: 18446744073709551615 is outside 0..=100000000"),
+        ),
+    ] {
+        let mut message = counts(1, 1, 0);
+        message.services[0].arrivals = arrivals;
+        let refused = feedback(message, &limits()).err();
+        assert_eq!(refused.as_deref(), expected);
+    }
+}
