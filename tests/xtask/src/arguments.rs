@@ -27,6 +27,9 @@ pub(crate) enum Command {
     /// Runs one bench, each a ratio within one run
     #[command(after_help = BENCH_HELP)]
     Bench(PassedOn),
+    /// Simulates whole fleets: the policies that ship against baselines and an ideal; a seed gives the same bytes
+    #[command(after_help = SIM_HELP)]
+    Sim(PassedOn),
 }
 
 #[derive(Args, Debug, Clone, Copy)]
@@ -78,6 +81,12 @@ const BENCH_HELP: &str = "\
 Prepares what is missing (tools, filter, release binaries), then hands over to the bench:
   cargo xtask bench pick --json
 The benches and their own flags: cargo xtask bench -- --help";
+
+const SIM_HELP: &str = "\
+Builds the simulator and hands over to it; needs no Envoy and no other tool:
+  cargo xtask sim --seed 7 --json
+  cargo xtask sim --scenario tests/sim/scenarios/sinkhole.json
+The simulator's own flags: cargo xtask sim -- --help";
 
 const TEST_HELP: &str = "\
 Stages, in this order: set-up, format, lints, build, filter build, unit and integration tests, doc

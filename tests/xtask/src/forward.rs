@@ -1,4 +1,4 @@
-//! Demo and benches: prepare, then become the program that does them.
+//! Demo, benches and simulator: prepare, then become the program that does them.
 //!
 //! This process is replaced, so that Ctrl-C reaches that program alone and nothing waits in between.
 
@@ -12,6 +12,7 @@ use crate::config::Workshop;
 use crate::{process, setup, stages, wasm};
 
 const BENCH: &str = "tidegate-bench";
+const SIM: &str = "tidegate-sim";
 /// Everything that runs in a demo or a bench, next to Envoy and the filter.
 const PACKAGES: &[&str] = &[
     BENCH,
@@ -27,6 +28,14 @@ pub(crate) fn demo(shop: &Workshop, passed_on: &PassedOn) -> Result<ExitCode> {
 
 pub(crate) fn bench(shop: &Workshop, passed_on: &PassedOn) -> Result<ExitCode> {
     become_bench(shop, "bench", &passed_on.arguments)
+}
+
+/// The simulator needs nothing but itself.
+pub(crate) fn sim(shop: &Workshop, passed_on: &PassedOn) -> Result<ExitCode> {
+    build(shop, &[SIM])?;
+    let mut command = shop.command(shop.target.join("release").join(SIM));
+    let error = command.args(&passed_on.arguments).exec();
+    Err(error).with_context(|| format!("{SIM} could not be started"))
 }
 
 fn become_bench(shop: &Workshop, what: &str, arguments: &[String]) -> Result<ExitCode> {

@@ -44,5 +44,6 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Demo(passed_on) => forward::demo(&shop, &passed_on),
         Command::Test(how) => test::run(&shop, how),
         Command::Bench(passed_on) => forward::bench(&shop, &passed_on),
+        Command::Sim(passed_on) => forward::sim(&shop, &passed_on),
     }
 }
