@@ -134,7 +134,10 @@ impl Service {
             self.refresh(now);
             return;
         };
-        let data_age = service.endpoints().filter_map(|(_, e)| e.data_age(received)).min();
+        // Where nobody reports, what the proxies count is as new as the update.
+        let counted = |e: &snapshot::Endpoint| e.in_flight.map(|_| Span::ZERO);
+        let data_age =
+            service.endpoints().filter_map(|(_, e)| e.data_age(received).or(counted(e))).min();
         let heard = Heard {
             received,
             period: fleet.period(),

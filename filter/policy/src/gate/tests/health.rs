@@ -240,3 +240,20 @@ fn weights_fall_back_to_the_type_and_then_to_equal() {
         assert!((share - expected).abs() < 0.03, "{now}: {share}");
     }
 }
+
+#[test]
+fn one_dead_reporter_does_not_age_those_that_never_had_one() {
+    let reported = |age_s| EndpointUpdate { age: Some(Span::secs(age_s)), ..up(A) };
+    let counted = EndpointUpdate { age: None, ..up(B) };
+    let unknown = EndpointUpdate { in_flight: None, ..counted.clone() };
+    for (endpoints, expected) in [
+        // What the proxies count is as new as the update.
+        (vec![reported(200), counted.clone()], Rung::Full),
+        (vec![reported(200), unknown.clone()], Rung::TypeCapacity),
+        (vec![counted], Rung::Full),
+        (vec![unknown], Rung::Full),
+    ] {
+        let rig = Rig::knowing("", endpoints.clone());
+        assert_eq!(rig.gate.rung(), expected, "{endpoints:?}");
+    }
+}
