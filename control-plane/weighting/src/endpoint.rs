@@ -56,6 +56,7 @@ pub(crate) struct EndpointState {
     pub(crate) healthy_since: Option<Time>,
     score: Option<f64>,
     slots: Slots,
+    queue_long_since: Option<Time>,
     published: Option<Weight>,
     good_gate: Option<PerMille>,
     is_seen: bool,
@@ -86,12 +87,16 @@ impl EndpointState {
             .get(&(definition.service.as_str(), definition.address.as_str()))
             .copied();
         let slots = self.slots.observe(engine, context.dt);
+        let is_long = health::long_queue(engine, slots).is_some();
+        let since = is_long.then(|| self.queue_long_since.unwrap_or(now));
+        self.queue_long_since = since;
         let verdict = health::judge(
             now,
             &self.views(binding, context),
             EndpointView {
                 engine,
                 slots,
+                queue_long_for: since.map_or(Span::ZERO, |since| now.since(since)),
                 is_draining: definition.is_draining,
                 silence: match silence {
                     Some((silent, interval)) if !is_mass_silence => silence_gate(silent, interval),

@@ -401,6 +401,23 @@ fn an_old_engine_sample_gives_way_to_the_proxies() {
 }
 
 #[test]
+fn a_queue_counts_once_it_has_been_long_without_a_break() {
+    let mut rig = Rig::new();
+    let gate = |rig: &mut Rig, waiting, ms| {
+        let engine = Engine { running: Some(8), slots: Some(8), ..Engine::default() };
+        rig.engine(0, Engine { waiting: Some(waiting), ..engine });
+        at(&rig.after(ms), "e0").gate.get()
+    };
+    rig.report();
+    assert_eq!(gate(&mut rig, 17, 500), 1_000);
+    assert_eq!(gate(&mut rig, 17, 9_500), 1_000);
+    assert_eq!(gate(&mut rig, 16, 500), 1_000, "2·8 is not long: the time begins anew");
+    assert_eq!(gate(&mut rig, 17, 500), 1_000);
+    assert_eq!(gate(&mut rig, 17, 9_999), 1_000);
+    assert_eq!(gate(&mut rig, 17, 1), 300);
+}
+
+#[test]
 fn an_endpoints_age_is_that_of_its_count_of_requests() {
     let mut rig = Rig::new();
     rig.engine(0, Engine { running: Some(4), ..Engine::default() });

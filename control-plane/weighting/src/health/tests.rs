@@ -198,7 +198,8 @@ fn factors_of_one_gpu_multiply() {
 fn a_jam_counts_once() {
     let gate = |kv_use_bp, waiting, slots| {
         let engine = Engine { kv_use_bp, waiting, ..Engine::default() };
-        judge(NOW, &[], talking(Some(engine), slots)).gate
+        let view = talking(Some(engine), slots);
+        judge(NOW, &[], EndpointView { queue_long_for: Span::secs(10), ..view }).gate
     };
     assert_eq!(gate(Some(9_499), Some(0), Some(8)), 1.0);
     assert_eq!(gate(Some(9_500), Some(0), Some(8)), 0.3);
@@ -208,6 +209,17 @@ fn a_jam_counts_once() {
     assert_eq!(gate(None, Some(99), None), 1.0); // slots unknown
     assert_eq!(gate(None, Some(99), Some(0)), 1.0);
     assert_eq!(gate(None, None, None), 1.0);
+}
+
+#[test]
+fn a_queue_that_is_long_for_a_moment_is_load() {
+    let engine = Engine { waiting: Some(99), ..Engine::default() };
+    let gate = |long_ms| {
+        let queue_long_for = Span::ms(long_ms);
+        let view = talking(Some(engine), Some(8));
+        judge(NOW, &[], EndpointView { queue_long_for, ..view }).gate
+    };
+    assert_eq!([0, 9_999, 10_000, 60_000].map(gate), [1.0, 1.0, 0.3, 0.3]);
 }
 
 #[test]
