@@ -9,7 +9,7 @@
 //! Silence heals, or an endpoint that was starved would never be tried again; but what it heals is a guess
 //! until a success confirms it, and a failure takes all of it back. Kept at its tenth, the guess would hold
 //! a sink near half its rate where requests are long and few: 7 % of the picks at 5.6 requests a second,
-//! against 0.7 % (`tests/sim`, one of eight endpoints failing).
+//! against 1.6 % (`tests/sim`, one of eight endpoints failing).
 
 use crate::units::{Span, Time};
 
