@@ -1,6 +1,7 @@
 //! `tidegate-sim`: runs a scenario and prints its ratios. The same seed gives the same bytes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Parser;
@@ -25,8 +26,17 @@ struct Arguments {
     json: bool,
 }
 
-fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let scenario = match &arguments.scenario {
         Some(path) => read(path)?,
         None => Scenario::default(),
@@ -46,7 +56,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn read(path: &PathBuf) -> anyhow::Result<Scenario> {
+fn read(path: &Path) -> anyhow::Result<Scenario> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let value = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
     scenario::parse(&value).or_else(|errors| {
