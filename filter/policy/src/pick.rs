@@ -136,6 +136,7 @@ impl Picker {
         self.order.clear();
         let reason = match (demand.slots, table.slots_per_weight()) {
             (Slots::Used, Some(per_weight)) => {
+                self.let_go(demand.departed, table);
                 water::pour_slots(&mut self.vessels, demand.unseen, per_weight);
                 PickReason::LiSlots
             }
@@ -200,6 +201,20 @@ impl Picker {
             }
         }
         true
+    }
+
+    /// Takes out what has ended since the report: of the others' requests, by the pace of the busy slots.
+    fn let_go(&mut self, departed: f64, table: &Table) {
+        let busy = |v: &Vessel| v.capacity * (v.load / v.slots).min(1.0);
+        let total: f64 = self.vessels.iter().map(busy).sum();
+        if !(total > 0.0 && departed > 0.0) {
+            return;
+        }
+        let per_busy = departed / total;
+        for v in &mut self.vessels {
+            let own = table.rows().get(v.row).map_or(0.0, |row| row.own);
+            v.load -= (per_busy * busy(v)).min((v.load - own).max(0.0));
+        }
     }
 
     /// One draw by share; where nobody has a share, the least loaded. `avoid` leaves out a node.

@@ -174,7 +174,7 @@ fn picks_survive_extreme_numbers() {
             };
             let mut table = Table::new(vec![row, Row::idle(1.0), Row::idle(b)]);
             for slots in [Slots::Used, Slots::Ignored] {
-                let method = Method::LiSlots(Demand { unseen: a, slots });
+                let method = Method::LiSlots(Demand { unseen: a, departed: b, slots });
                 assert!(!picker.pick(method, &mut table, &mut chance, 3).order.is_empty());
             }
         }
@@ -185,7 +185,7 @@ fn picks_survive_extreme_numbers() {
 fn one_unseen_request_joins_the_shortest_queue() {
     let load = |n: u32| Row { reported: Reported::Fresh { others: n.into() }, ..Row::idle(5.0) };
     let mut table = Table::new((0..64).map(|i| load((i * 37 + 11) % 64)).collect());
-    let method = Method::LiSlots(Demand { unseen: 1.0, slots: Slots::Ignored });
+    let method = Method::LiSlots(Demand { unseen: 1.0, departed: 0.0, slots: Slots::Ignored });
     let mut picker = Picker::new();
     let first = picker.pick(method, &mut table, &mut Chance::seeded(4), 1).order[0];
     assert!(table.rows()[first].load() < 1e-9);

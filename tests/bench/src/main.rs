@@ -88,7 +88,14 @@ enum Bench {
     Tail,
 }
 
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> ExitCode {
+    run().unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run() -> anyhow::Result<ExitCode> {
     let builder = || tokio::runtime::Builder::new_multi_thread().enable_all().build();
     match CommandLine::parse().command {
         Command::Demo { json, keep, real_model: true, .. } => {

@@ -14,12 +14,13 @@ use tidegate_tests::control_plane::{ControlPlane, Entry};
 use tidegate_tests::models::{ModelGpu, Models};
 use tidegate_tests::reporter::{Reporter, Workload};
 use tidegate_tests::scenario::Scenario;
-use tidegate_tests::{Bootstrap, Envoy, Tools, ports, until};
+use tidegate_tests::{Bootstrap, Client, Envoy, Tools, ports, until};
 
 use crate::ideal;
 
-/// The filter counts here what it learned from the control plane.
+/// What the filter learned from the control plane, and what it did with requests.
 const UPDATES: &str = "tidegate_updates_total";
+const REQUESTS: &str = "tidegate_requests_total";
 
 pub const SERVICE: &str = "llm";
 pub const SLOTS: u32 = 8;
@@ -215,12 +216,19 @@ pub fn first_token_share(tokens: u32) -> f64 {
     (prompt + 1.0) / (prompt + f64::from(tokens))
 }
 
-/// Waits until the filter of every Envoy has what the control plane knows.
+/// Waits until the filter of every Envoy steers: until a request for the model servers' health page was steered, since
+/// a worker reads what the stream brought at its next tick.
 pub async fn informed(envoys: &[Envoy], within: Duration) -> anyhow::Result<()> {
+    let client = Client::new();
     for envoy in envoys {
-        until(within, "the filter has the state of the fleet", async || {
+        let page = format!("http://{}/health", envoy.address);
+        until(within, "the filter steers by what the control plane says", async || {
             let stats = envoy.stats().await?;
-            Ok(stats.tidegate(UPDATES, &[]) > 0.0)
+            if stats.tidegate(UPDATES, &[]) == 0.0 {
+                return Ok(false);
+            }
+            client.get(&page).await?;
+            Ok(envoy.stats().await?.tidegate(REQUESTS, &["decision=steered"]) > 0.0)
         })
         .await?;
     }

@@ -4,10 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-const LI: Method = Method::LiSlots(Demand { unseen: 1.0, slots: Slots::Used });
+const LI: Method = Method::LiSlots(Demand { unseen: 1.0, departed: 0.0, slots: Slots::Used });
 
 const fn li(unseen: f64) -> Method {
-    Method::LiSlots(Demand { unseen, slots: Slots::Ignored })
+    Method::LiSlots(Demand { unseen, departed: 0.0, slots: Slots::Ignored })
 }
 
 fn row(weight: f64, load: f64) -> Row {
@@ -95,10 +95,26 @@ fn health_scales_capacity() {
 #[test]
 fn slots_are_used_only_when_all_are_known_and_wanted() {
     let known = Row { slots: Some(4.0), ..row(1.0, 0.0) };
-    let used = Method::LiSlots(Demand { unseen: 2.0, slots: Slots::Used });
+    let used = Method::LiSlots(Demand { unseen: 2.0, departed: 0.0, slots: Slots::Used });
     assert_eq!(order(used, &[known, known], 1, 1).1, PickReason::LiSlots);
     assert_eq!(order(used, &[known, row(1.0, 0.0)], 1, 1).1, PickReason::LiPlain);
     assert_eq!(order(li(2.0), &[known, known], 1, 1).1, PickReason::LiPlain);
+}
+
+#[test]
+fn what_ended_since_the_report_is_taken_out_by_pace() {
+    let with = |weight, load, own| Row { slots: Some(8.0), own, ..row(weight, load - own) };
+    let demand = |departed| Method::LiSlots(Demand { unseen: 1.0, departed, slots: Slots::Used });
+    // Both full. Of 6 that ended the fast one had 4: loads 4 and 6. Slots per weight 8, so one more
+    // brings the fast one to level 5 / 16, where the slow one would have 2.5.
+    let rows = [with(2.0, 8.0, 0.0), with(1.0, 8.0, 0.0)];
+    check(&shares(demand(6.0), &rows, 500), &[1.0, 0.0], 0.0);
+    // Never more than the others had there: with 8 of our own nothing has ended at the first.
+    let rows = [with(2.0, 8.0, 8.0), with(1.0, 8.0, 0.0)];
+    check(&shares(demand(6.0), &rows, 500), &[0.0, 1.0], 0.0);
+    // Nothing ended, as without: both queue, and a queue of the fast one drains faster.
+    let rows = [with(2.0, 8.0, 0.0), with(1.0, 8.0, 0.0)];
+    check(&shares(demand(0.0), &rows, 30_000), &[2.0 / 3.0, 1.0 / 3.0], 0.015);
 }
 
 #[test]
@@ -318,13 +334,14 @@ fn any_row() -> impl Strategy<Value = Row> {
 }
 
 fn any_method() -> impl Strategy<Value = Method> {
-    let demand =
-        (prop_oneof![1.0..1e9f64, any::<f64>()], any::<bool>()).prop_map(|(unseen, used)| {
-            Method::LiSlots(Demand {
-                unseen,
-                slots: if used { Slots::Used } else { Slots::Ignored },
-            })
-        });
+    let amount = || prop_oneof![1.0..1e9f64, any::<f64>()];
+    let demand = (amount(), amount(), any::<bool>()).prop_map(|(unseen, departed, used)| {
+        Method::LiSlots(Demand {
+            unseen,
+            departed,
+            slots: if used { Slots::Used } else { Slots::Ignored },
+        })
+    });
     prop_oneof![
         3 => demand,
         1 => Just(Method::OwnCounts),

@@ -56,7 +56,7 @@ fn measure(size: usize, span: Duration) -> Costs {
     let mut picker = Picker::new();
     // 0.85 of the capacity of 16 proxies for half a second, 1/16 of it our own.
     let unseen = 0.85 * size as f64 * SLOTS * 0.725 * 0.5 * 15.0 / 16.0;
-    let method = Method::LiSlots(Demand { unseen, slots: Slots::Used });
+    let method = Method::LiSlots(Demand { unseen, departed: unseen / 2.0, slots: Slots::Used });
     let mut open = VecDeque::new();
     let (mut li_slots, mut two_choices) = (Vec::new(), Vec::new());
     let end = Instant::now() + span;

@@ -68,16 +68,20 @@ pub async fn run(json: bool, keep: bool) -> anyhow::Result<()> {
     informed(&envoys, Duration::from_secs(20)).await?;
 
     let envoy = &envoys[0];
+    let steered = async || {
+        let stats = envoy.stats().await?;
+        anyhow::Ok(stats.tidegate("tidegate_requests_total", &["decision=steered"]))
+    };
+    let before = steered().await?;
     let reply = ask(envoy.address).await?;
     let served_by = reply.served_by().context("the answer does not say who gave it")?;
-    let steered = envoy.stats().await?.tidegate("tidegate_requests_total", &["decision=steered"]);
     let result = json!({"real_model": {
         "question": QUESTION,
         "answer": said(&reply.text()),
         "served_by": served_by,
         "ttft_ms": reply.first_byte.map(|span| rounded(span.as_secs_f64() * 1_000.0)),
         "total_ms": rounded(reply.elapsed.as_secs_f64() * 1_000.0),
-        "steered_by_tidegate": steered > 0.0,
+        "steered_by_tidegate": steered().await? > before,
     }});
     if json {
         println!("{result}");
