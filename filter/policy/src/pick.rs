@@ -134,9 +134,9 @@ impl Picker {
             return PickReason::OwnCounts;
         }
         self.order.clear();
+        self.let_go(demand.departed, table);
         let reason = match (demand.slots, table.slots_per_weight()) {
             (Slots::Used, Some(per_weight)) => {
-                self.let_go(demand.departed, table);
                 water::pour_slots(&mut self.vessels, demand.unseen, per_weight);
                 PickReason::LiSlots
             }
@@ -205,7 +205,10 @@ impl Picker {
 
     /// Takes out what has ended since the report: of the others' requests, by the pace of the busy slots.
     fn let_go(&mut self, departed: f64, table: &Table) {
-        let busy = |v: &Vessel| v.capacity * (v.load / v.slots).min(1.0);
+        // Slots that are not known are all busy.
+        let busy = |v: &Vessel| {
+            v.capacity * if v.slots > 0.0 { (v.load / v.slots).min(1.0) } else { v.load.min(1.0) }
+        };
         let total: f64 = self.vessels.iter().map(busy).sum();
         if !(total > 0.0 && departed > 0.0) {
             return;

@@ -1,6 +1,6 @@
 //! What happens in the demo and when: places in the run, as shares of its length, so that a short run shows all of it.
 //!
-//! At 60 s: three times the load for 2.1 s from 9 s; Xid 79 at 24 s; another GPU throttles from 36 s to 48 s; the control
+//! At 60 s: three times the load for 1.5 s from 9 s; Xid 79 at 24 s; another GPU throttles from 36 s to 48 s; the control
 //! plane is killed at 42 s and back at 51 s, so that the end of the throttling is seen only after its return.
 
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl Event {
     const fn place(self) -> f64 {
         match self {
             Self::Spike => 0.15,
-            Self::SpikeEnds => 0.185,
+            Self::SpikeEnds => 0.175,
             Self::Xid79 => 0.40,
             Self::Throttle => 0.60,
             Self::ControlPlaneKilled => 0.70,
@@ -88,8 +88,8 @@ mod tests {
     #[test]
     fn events_stand_in_order_at_their_share_of_the_run() {
         let minute = Event::ALL.map(|event| event.at(Duration::from_secs(60)).as_millis());
-        assert_eq!(minute, [9_000, 11_100, 24_000, 36_000, 42_000, 48_000, 51_000]);
+        assert_eq!(minute, [9_000, 10_500, 24_000, 36_000, 42_000, 48_000, 51_000]);
         let short = Event::ALL.map(|event| event.at(Duration::from_secs(10)).as_millis());
-        assert_eq!(short, [1_500, 1_850, 4_000, 6_000, 7_000, 8_000, 8_500]);
+        assert_eq!(short, [1_500, 1_750, 4_000, 6_000, 7_000, 8_000, 8_500]);
     }
 }

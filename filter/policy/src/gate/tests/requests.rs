@@ -262,11 +262,13 @@ fn policies_give_their_reasons() {
 #[test]
 fn reasons_follow_the_ladder() {
     let mut rig = Rig::knowing("", vec![up(A), up(B)]);
-    // Data was 100 ms old when it came at 10 s.
+    // Data was 100 ms old when it came at 10 s; a request takes 2 s.
     for (now, rung, reason) in [
         (10_900, Rung::Full, PickReason::LiSlots),
         (10_901, Rung::Ageing, PickReason::LiSlots),
-        (14_900, Rung::Ageing, PickReason::LiSlots),
+        (11_900, Rung::Ageing, PickReason::LiSlots),
+        (11_901, Rung::Ageing, PickReason::LiPlain),
+        (14_900, Rung::Ageing, PickReason::LiPlain),
         (14_901, Rung::CountsIgnored, PickReason::OwnCounts),
         (39_900, Rung::CountsIgnored, PickReason::OwnCounts),
         (39_901, Rung::TypeCapacity, PickReason::TypeCapacity),
