@@ -127,7 +127,13 @@ impl Limits {
                 256,
                 "processes, Xid events, MIG instances or unsupported calls listed for one GPU",
             ),
-            text_bytes: count(n, "text_bytes", 40..=64, 64, "bytes in a name or label; a GPU UUID has 40"),
+            text_bytes: count(
+                n,
+                "text_bytes",
+                40..=64,
+                64,
+                "bytes in a name or label; a GPU UUID has 40",
+            ),
             detail_bytes: count(
                 n,
                 "detail_bytes",
