@@ -3,7 +3,8 @@
 //! Reporters and the control plane have periods of their own; waiting for the next one of ours would
 //! age a report by half a period on average, and with it every proxy's idea of the load. A report
 //! waits only for those of other nodes that come with it, and steps keep two fifths of a period
-//! between them, so that many nodes cause at most five updates where one period makes two.
+//! between them, so that many nodes cause at most five updates where one period makes two. A step for
+//! reports starts the period anew: one soon after it would tell nothing and hold up the next report.
 //!
 //! Events between periods have a limit of their own, so that a GPU whose throttle flaps cannot turn
 //! into a flood of updates; what comes above it waits for the next free place or the period.
@@ -51,6 +52,9 @@ pub async fn run(core: Arc<Core>) {
         is_due = false;
         report_due = None;
         stepped = Instant::now();
+        if cause == Cause::Report {
+            period.reset();
+        }
         core.step(cause);
     }
 }
