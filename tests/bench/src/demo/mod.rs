@@ -1,7 +1,7 @@
 //! The demo: the same load at the same time on GPUs behind Envoy with Tidegate and on a second, identical set behind
 //! Envoy as a mesh has it, while things go wrong on both.
 //!
-//! Load, work and GPUs are those of the `tail` bench at 0.6 of what the fleet can do, which a fleet with room for a spike
+//! Load, work and GPUs are those of the `tail` bench at 0.65 of what the fleet can do, which a fleet with room for a spike
 //! runs at. The GPU that gets the Xid is one of the slower type, and what it does to the engine is in [`Side::break_gpu`]:
 //! no balancer can save the answers that run there at that moment, so the side loses more that had more of them on it.
 
@@ -31,7 +31,7 @@ pub mod side;
 pub mod timeline;
 pub mod view;
 
-const LOAD: f64 = 0.6;
+const LOAD: f64 = 0.65;
 const SEED: u64 = 20;
 const TICK: Duration = Duration::from_millis(250);
 /// Shares on the screen are of the answers to requests of this last while.

@@ -1,7 +1,7 @@
 //! What happens in the demo and when: places in the run, as shares of its length, so that a short run shows all of it.
 //!
-//! At 60 s: three times the load for 1.5 s from 9 s; Xid 79 at 24 s; another GPU throttles from 36 s to 48 s; the control
-//! plane is killed at 42 s and back at 51 s, so that the end of the throttling is seen only after its return.
+//! At 60 s: three times the load for 1.2 s from 9 s; Xid 79 at 24 s; another GPU throttles from 30 s to 40.8 s; the
+//! control plane is killed at 45 s and back at 52.8 s. One thing at a time, so that each shows for itself.
 
 use std::time::Duration;
 
@@ -25,8 +25,8 @@ impl Event {
         Self::SpikeEnds,
         Self::Xid79,
         Self::Throttle,
-        Self::ControlPlaneKilled,
         Self::ThrottleEnds,
+        Self::ControlPlaneKilled,
         Self::ControlPlaneBack,
     ];
 
@@ -57,12 +57,12 @@ impl Event {
     const fn place(self) -> f64 {
         match self {
             Self::Spike => 0.15,
-            Self::SpikeEnds => 0.175,
+            Self::SpikeEnds => 0.17,
             Self::Xid79 => 0.40,
-            Self::Throttle => 0.60,
-            Self::ControlPlaneKilled => 0.70,
-            Self::ThrottleEnds => 0.80,
-            Self::ControlPlaneBack => 0.85,
+            Self::Throttle => 0.50,
+            Self::ControlPlaneKilled => 0.75,
+            Self::ThrottleEnds => 0.68,
+            Self::ControlPlaneBack => 0.88,
         }
     }
 
@@ -88,8 +88,8 @@ mod tests {
     #[test]
     fn events_stand_in_order_at_their_share_of_the_run() {
         let minute = Event::ALL.map(|event| event.at(Duration::from_secs(60)).as_millis());
-        assert_eq!(minute, [9_000, 10_500, 24_000, 36_000, 42_000, 48_000, 51_000]);
+        assert_eq!(minute, [9_000, 10_200, 24_000, 30_000, 40_800, 45_000, 52_800]);
         let short = Event::ALL.map(|event| event.at(Duration::from_secs(10)).as_millis());
-        assert_eq!(short, [1_500, 1_750, 4_000, 6_000, 7_000, 8_000, 8_500]);
+        assert_eq!(short, [1_500, 1_700, 4_000, 5_000, 6_800, 7_500, 8_800]);
     }
 }
