@@ -31,9 +31,9 @@ use crate::form::{Aim, Bound, Findings, Row};
 use crate::quantile::{median, quantile};
 use crate::stand::{self, Brain, Gpu};
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 11;
 /// Of one phase of one arm in one round.
-const DEFAULT_SECONDS: u64 = 3;
+const DEFAULT_SECONDS: u64 = 2;
 const CONNECTIONS: usize = 8;
 const LOW_PER_S: f64 = 500.0;
 const WARM_UP: Duration = Duration::from_millis(500);
