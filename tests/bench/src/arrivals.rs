@@ -3,7 +3,8 @@
 //! Poisson arrivals with a rate that may rise for a while, lognormal work. Gaps, works and proxies come from generators
 //! of their own, so that two plans that differ in one of them share the others: what is compared sees the same requests.
 
-use std::f64::consts::TAU;
+use tidegate_policy::chance::Chance;
+use tidegate_sim::arrivals::{exponential, normal};
 
 /// One request to come.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,22 +39,22 @@ pub struct Shape {
 
 impl Shape {
     pub fn plan(&self) -> Vec<Arrival> {
-        let mut gaps = Draws::seeded(self.seed);
-        let mut works = Draws::seeded(self.seed.wrapping_add(1_000));
-        let mut proxies = Draws::seeded(self.seed.wrapping_add(2_000));
+        let mut gaps = generator(self.seed);
+        let mut works = generator(self.seed.wrapping_add(1_000));
+        let mut proxies = generator(self.seed.wrapping_add(2_000));
         let mu = self.work_mean_ms.ln() - self.work_sigma * self.work_sigma / 2.0;
         let mut plan = Vec::new();
         let mut now_s = 0.0;
         loop {
-            now_s = self.after(now_s, gaps.exponential());
+            now_s = self.after(now_s, exponential(&mut gaps));
             if now_s >= self.seconds {
                 return plan;
             }
-            let work_ms = (mu + self.work_sigma * works.normal()).exp();
+            let work_ms = (mu + self.work_sigma * normal(&mut works)).exp();
             plan.push(Arrival {
                 at_us: (now_s * 1e6) as u64,
                 work_ms: work_ms.round().clamp(1.0, 1e7) as u32,
-                proxy: proxies.below(self.proxies.max(1)),
+                proxy: (proxies.unit() * f64::from(self.proxies.max(1))) as u16,
             });
         }
     }
@@ -85,42 +86,12 @@ impl Shape {
     }
 }
 
-/// splitmix64: small, fast, and the same on every machine.
-#[derive(Debug, Clone)]
-pub struct Draws(u64);
-
-impl Draws {
-    pub fn seeded(seed: u64) -> Self {
-        let mut draws = Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(0x0123_4567));
-        draws.next();
-        draws
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// In `[0, 1)`.
-    pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    pub fn below(&mut self, bound: u16) -> u16 {
-        (self.unit() * f64::from(bound)) as u16
-    }
-
-    fn exponential(&mut self) -> f64 {
-        -(1.0 - self.unit()).ln()
-    }
-
-    fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
-        radius * (TAU * self.unit()).cos()
-    }
+/// A generator of its own for each seed.
+fn generator(seed: u64) -> Chance {
+    let mut chance =
+        Chance::seeded(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(0x0123_4567));
+    chance.bits();
+    chance
 }
 
 #[cfg(test)]

@@ -1,10 +1,6 @@
 //! Quantiles of a handful of samples, exactly: a run has thousands of requests, not millions.
 
-/// The sample below which a share `q` of `sorted` lies; nothing of nothing.
-pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
-    let index = (q * sorted.len() as f64) as usize;
-    sorted.get(index.min(sorted.len().saturating_sub(1))).copied()
-}
+pub use tidegate_sim::quantile::quantile;
 
 /// The middle one; of an even number, the mean of the two in the middle.
 pub fn median(samples: &[f64]) -> Option<f64> {

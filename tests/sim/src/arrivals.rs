@@ -69,11 +69,13 @@ pub fn seeds(seed: u64) -> impl Iterator<Item = Chance> {
     std::iter::repeat_with(move || Chance::seeded(source.bits()))
 }
 
-fn exponential(chance: &mut Chance) -> f64 {
+/// Of mean 1.
+pub fn exponential(chance: &mut Chance) -> f64 {
     -libm::log(1.0 - chance.unit())
 }
 
-fn normal(chance: &mut Chance) -> f64 {
+/// Of mean 0 and deviation 1.
+pub fn normal(chance: &mut Chance) -> f64 {
     let radius = libm::sqrt(-2.0 * libm::log(1.0 - chance.unit()));
     radius * libm::cos(TAU * chance.unit())
 }
